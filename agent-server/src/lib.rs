@@ -1,0 +1,5 @@
+//! A mock real-time voice agent backend with exact session accounting.
+pub mod admin;
+pub mod runtime;
+pub mod session;
+pub mod tracker;

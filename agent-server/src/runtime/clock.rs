@@ -1,0 +1,49 @@
+//! The only reader of time.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use proto::time::Micros;
+
+/// Monotone microseconds from an epoch of its own, and the unix time of that epoch.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    epoch: Instant,
+    epoch_unix_us: u64,
+}
+
+impl Clock {
+    /// The epoch is now.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads clocks")]
+    pub fn start() -> Self {
+        let epoch_unix_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
+        Self { epoch: Instant::now(), epoch_unix_us }
+    }
+
+    /// A clock whose epoch is the given unix time, so that processes on one machine agree.
+    pub fn with_epoch_unix_us(epoch_unix_us: u64) -> Self {
+        let now = Self::start();
+        let back = std::time::Duration::from_micros(now.epoch_unix_us.saturating_sub(epoch_unix_us));
+        Self { epoch: now.epoch.checked_sub(back).unwrap_or(now.epoch), epoch_unix_us }
+    }
+
+    /// Microseconds since the epoch.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads clocks")]
+    pub fn now(&self) -> Micros {
+        Micros(Instant::now().saturating_duration_since(self.epoch).as_micros() as u64)
+    }
+
+    /// Unix time of a moment, microseconds.
+    pub fn unix_us(&self, at: Micros) -> u64 {
+        self.epoch_unix_us + at.0
+    }
+
+    /// Moment of a unix time, microseconds; before the epoch is the epoch.
+    pub fn at_unix_us(&self, unix_us: u64) -> Micros {
+        Micros(unix_us.saturating_sub(self.epoch_unix_us))
+    }
+
+    /// For sleeping until a moment.
+    pub fn instant(&self, at: Micros) -> Instant {
+        self.epoch + std::time::Duration::from_micros(at.0)
+    }
+}

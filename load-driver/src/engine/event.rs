@@ -1,0 +1,66 @@
+//! What an engine (in this process or in a worker's) tells the controller.
+
+use hdrhistogram::Histogram;
+
+use crate::{
+    ledger::LedgerEntry,
+    record::{Counter, Metric},
+};
+
+/// From a shard to the controller.
+#[derive(Debug)]
+pub enum EngineEvent {
+    /// Steps of sessions, in order of time within the shard; nothing older than `complete_to_us` (unix) will follow.
+    Ledger {
+        /// Shard.
+        shard: usize,
+        /// New steps.
+        entries: Vec<LedgerEntry>,
+        /// Watermark.
+        complete_to_us: u64,
+    },
+    /// Each second.
+    Interval(IntervalReport),
+    /// The shard is done: every lane is over, every session ended.
+    Done {
+        /// Shard.
+        shard: usize,
+    },
+    /// The engine cannot go on.
+    Fatal {
+        /// Why.
+        message: String,
+    },
+}
+
+/// One second of one shard.
+#[derive(Debug)]
+pub struct IntervalReport {
+    /// Shard.
+    pub shard: usize,
+    /// Unix microseconds.
+    pub from_us: u64,
+    /// Unix microseconds.
+    pub to_us: u64,
+    /// Sessions accepted and not over, at the end.
+    pub active: u64,
+    /// Of those, users who speak.
+    pub speaking: u64,
+    /// Part of the warm-up: shown, not counted.
+    pub warmup: bool,
+    /// Per scenario that had anything.
+    pub scenarios: Vec<ScenarioInterval>,
+}
+
+/// One second of one scenario in one shard.
+#[derive(Debug)]
+pub struct ScenarioInterval {
+    /// Index into the plan.
+    pub scenario: u16,
+    /// (metric, response from intended, service from actual).
+    pub latencies: Vec<(Metric, Histogram<u64>, Histogram<u64>)>,
+    /// Non-zero ones.
+    pub counts: Vec<(Counter, u64)>,
+    /// Samples beyond the range of the histograms, which hold them at the bound.
+    pub clamped: u64,
+}

@@ -1,0 +1,114 @@
+//! One step in a session's life as the driver saw it.
+
+use proto::{
+    frame::{ErrorCode, Outcome},
+    ids::{PlanIndex, SessionId},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{EndKind, Protocol};
+
+/// A step of one session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerEntry {
+    /// Whose.
+    pub index: PlanIndex,
+    /// Unix time, microseconds.
+    pub at_us: u64,
+    /// What happened.
+    pub event: LedgerEvent,
+}
+
+/// What happened. A session goes `Scheduled`, `Attempted`, then (`Accepted`, at most one `Forced`, `Ended`) or `Failed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LedgerEvent {
+    /// Its time has come.
+    Scheduled {
+        /// Index into the plan's scenarios.
+        scenario: u16,
+        /// Transport.
+        protocol: Protocol,
+        /// How the plan ends it.
+        end: EndKind,
+        /// As sent to the backend.
+        client_ref: String,
+    },
+    /// The driver dials; from here on the backend may count it.
+    Attempted {
+        /// Index into the targets.
+        backend: usize,
+    },
+    /// The backend said that it counts it.
+    Accepted {
+        /// The backend's name of it.
+        session_id: SessionId,
+        /// Whose.
+        backend_id: String,
+        /// Which process of it.
+        boot_id: String,
+    },
+    /// The driver forces the end now.
+    Forced {
+        /// How.
+        kind: EndKind,
+    },
+    /// Over, after acceptance.
+    Ended {
+        /// How the driver saw it end.
+        finish: Finish,
+    },
+    /// Over, never accepted. The backend may have counted it unless the cause is a refusal or comes before the dial succeeded.
+    Failed {
+        /// Why.
+        cause: FailureCause,
+    },
+}
+
+/// How an accepted session ended, as the driver saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// Both said goodbye; the server named this outcome.
+    Goodbye(Outcome),
+    /// The driver cut it.
+    Forced(EndKind),
+    /// The server ended it on its own, in order, with this outcome.
+    ByServer(Outcome),
+    /// It broke.
+    Lost(FailureCause),
+}
+
+/// Why a session failed or broke: a closed list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCause {
+    /// Nobody listens there.
+    ConnectionRefused,
+    /// No route, no such host.
+    Unreachable,
+    /// The dial or the handshake took too long.
+    ConnectTimeout,
+    /// The process has no file descriptor left.
+    TooManyFiles,
+    /// What answers does not speak the protocol.
+    NotAnAgent,
+    /// Admission refused: RESOURCE_EXHAUSTED, close code 1013.
+    Rejected,
+    /// The backend drains: UNAVAILABLE, close code 1001.
+    Draining,
+    /// Connected, but no acceptance in time.
+    StartTimeout,
+    /// The connection was reset.
+    Reset,
+    /// The stream ended without goodbye.
+    Eof,
+    /// The peer broke the protocol.
+    Protocol,
+    /// The peer ended the session with this error.
+    ServerError(ErrorCode),
+    /// The run was stopped before the session could begin or end.
+    Aborted,
+    /// The worker process that held it is gone.
+    WorkerLost,
+}

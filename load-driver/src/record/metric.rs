@@ -1,0 +1,169 @@
+//! The closed list of metrics and counters.
+
+use proto::time::Micros;
+use serde::{Deserialize, Serialize};
+
+/// A latency; each is taken from the intended and from the actual time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Dial to transport ready.
+    Connect,
+    /// Scheduled arrival to session accepted.
+    SessionStartup,
+    /// Scheduled arrival to the agent's first media or transcript frame.
+    TimeToFirstStream,
+    /// End of the user's speech to the first agent audio frame.
+    TurnResponse,
+    /// Interrupt sent to the last agent audio frame of the cancelled response or its acknowledgement, whichever is later.
+    BargeInStop,
+    /// Tool call received to agent resumes after the result.
+    ToolRoundTrip,
+    /// Speech onset to first partial transcript.
+    TranscriptFirst,
+    /// End of speech to final transcript.
+    TranscriptFinal,
+    /// Playout deadline of a late frame to its arrival.
+    AudioGap,
+    /// Frame sent to its acknowledgement.
+    FrameRtt,
+    /// Intended to actual send: the driver's own error.
+    ScheduleLag,
+    /// Forced end to agreement of the backend's counters with the ledger.
+    CounterConvergence,
+}
+
+impl Metric {
+    /// In the order of every table.
+    pub const ALL: [Self; 12] = [
+        Self::Connect,
+        Self::SessionStartup,
+        Self::TimeToFirstStream,
+        Self::TurnResponse,
+        Self::BargeInStop,
+        Self::ToolRoundTrip,
+        Self::TranscriptFirst,
+        Self::TranscriptFinal,
+        Self::AudioGap,
+        Self::FrameRtt,
+        Self::ScheduleLag,
+        Self::CounterConvergence,
+    ];
+
+    /// As in profiles and files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::SessionStartup => "session_startup",
+            Self::TimeToFirstStream => "time_to_first_stream",
+            Self::TurnResponse => "turn_response",
+            Self::BargeInStop => "barge_in_stop",
+            Self::ToolRoundTrip => "tool_round_trip",
+            Self::TranscriptFirst => "transcript_first",
+            Self::TranscriptFinal => "transcript_final",
+            Self::AudioGap => "audio_gap",
+            Self::FrameRtt => "frame_rtt",
+            Self::ScheduleLag => "schedule_lag",
+            Self::CounterConvergence => "counter_convergence",
+        }
+    }
+}
+
+/// One latency: `to - intended` is the response time, `to - actual` the service time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// What.
+    pub metric: Metric,
+    /// When it should have begun.
+    pub intended: Micros,
+    /// When it began.
+    pub actual: Micros,
+    /// When it was over.
+    pub to: Micros,
+}
+
+/// Things that are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counter {
+    /// Audio frames sent.
+    FramesSent,
+    /// Audio frames received.
+    FramesReceived,
+    /// User turns begun.
+    Turns,
+    /// Turns that got their answer.
+    TurnsAnswered,
+    /// Turns whose answer did not come in time.
+    TurnsMissed,
+    /// Turns cut short by the session's end: kept, not failures.
+    TurnsInterrupted,
+    /// Responses whose end came.
+    Responses,
+    /// Interruptions made.
+    BargeIns,
+    /// Interruptions after which the agent never stopped.
+    BargeInsMissed,
+    /// Frames of a cancelled response after its acknowledgement.
+    StaleFrames,
+    /// Tool calls received.
+    ToolCalls,
+    /// Late frames.
+    Underruns,
+    /// Microseconds of playout lost to late frames.
+    UnderrunUs,
+    /// Gaps in the agent's sequence numbers.
+    SequenceGaps,
+    /// Non-fatal errors from the server.
+    ServerErrors,
+    /// Frames that the driver dropped because a stream's queue was full.
+    SendDrops,
+    /// Microseconds of user speech sent.
+    SpeechUs,
+}
+
+impl Counter {
+    /// In the order of every table.
+    pub const ALL: [Self; 17] = [
+        Self::FramesSent,
+        Self::FramesReceived,
+        Self::Turns,
+        Self::TurnsAnswered,
+        Self::TurnsMissed,
+        Self::TurnsInterrupted,
+        Self::Responses,
+        Self::BargeIns,
+        Self::BargeInsMissed,
+        Self::StaleFrames,
+        Self::ToolCalls,
+        Self::Underruns,
+        Self::UnderrunUs,
+        Self::SequenceGaps,
+        Self::ServerErrors,
+        Self::SendDrops,
+        Self::SpeechUs,
+    ];
+
+    /// As in profiles and files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FramesSent => "frames_sent",
+            Self::FramesReceived => "frames_received",
+            Self::Turns => "turns",
+            Self::TurnsAnswered => "turns_answered",
+            Self::TurnsMissed => "turns_missed",
+            Self::TurnsInterrupted => "turns_interrupted",
+            Self::Responses => "responses",
+            Self::BargeIns => "barge_ins",
+            Self::BargeInsMissed => "barge_ins_missed",
+            Self::StaleFrames => "stale_frames",
+            Self::ToolCalls => "tool_calls",
+            Self::Underruns => "underruns",
+            Self::UnderrunUs => "underrun_us",
+            Self::SequenceGaps => "sequence_gaps",
+            Self::ServerErrors => "server_errors",
+            Self::SendDrops => "send_drops",
+            Self::SpeechUs => "speech_us",
+        }
+    }
+}

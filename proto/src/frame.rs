@@ -1,0 +1,345 @@
+//! The events of a voice session as the state machines see them, whatever the dialect on the wire.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    audio::AudioFormat,
+    ids::{ResponseId, SessionId, TurnId},
+};
+
+/// Audio travels in frames of this many milliseconds, in real time.
+pub const FRAME_MS: u64 = 20;
+/// [`FRAME_MS`] in microseconds.
+pub const FRAME_US: u64 = FRAME_MS * 1_000;
+/// Largest message that either side takes, in bytes, over every transport.
+pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
+/// Longest client reference, voice, tool name and tool call id, in bytes.
+pub const MAX_NAME_BYTES: usize = 128;
+/// Most tools that a session may declare.
+pub const MAX_TOOLS: usize = 32;
+/// Longest free text (tool output, context, reason), in bytes.
+pub const MAX_TEXT_BYTES: usize = 16 * 1024;
+
+/// What a client says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClientEvent {
+    /// Opens the session; the first event.
+    Start(SessionStart),
+    /// 20 ms of user audio.
+    Audio(ClientAudio),
+    /// The client's own detector: overrides the server's for the rest of the session.
+    Speech(SpeechMarker),
+    /// What the mock should understand from the coming turn.
+    Hint(TurnHint),
+    /// The user interrupts; `response` 0 or absent means whatever is under way.
+    BargeIn {
+        /// The response that is interrupted.
+        response: Option<ResponseId>,
+        /// Milliseconds of it that were played.
+        heard_ms: u32,
+    },
+    /// Stop the response, say nothing more until the next turn.
+    Cancel {
+        /// The response that is stopped.
+        response: Option<ResponseId>,
+    },
+    /// Answer to a tool call.
+    ToolResult {
+        /// As in the call.
+        call_id: String,
+        /// Free text or JSON.
+        output: String,
+        /// The tool failed.
+        failed: bool,
+    },
+    /// Adds text to the context.
+    Context {
+        /// `user`, `agent` or `system`.
+        role: String,
+        /// The text.
+        text: String,
+    },
+    /// The client is done.
+    End {
+        /// For the log.
+        reason: String,
+    },
+}
+
+/// Opens a session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionStart {
+    /// The client's name for the session.
+    pub client_ref: String,
+    /// Seeds the agent's voice; empty takes the default.
+    pub voice: String,
+    /// Of both directions.
+    pub format: AudioFormat,
+    /// Names of the tools that the agent may call.
+    pub tools: Vec<String>,
+    /// Longest life asked for, ms; 0 takes the server's.
+    pub max_duration_ms: u32,
+    /// Longest silence asked for, ms; 0 takes the server's.
+    pub idle_timeout_ms: u32,
+}
+
+/// A frame of user audio.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientAudio {
+    /// From 0, without gaps.
+    pub sequence: u64,
+    /// Media time, microseconds.
+    pub timestamp_us: u64,
+    /// Encoded samples.
+    pub payload: Bytes,
+    /// Asks for an acknowledgement.
+    pub ack: bool,
+}
+
+/// Start or end of user speech.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpeechMarker {
+    /// True at onset, false at the end.
+    pub started: bool,
+    /// Media time of the client's audio, microseconds.
+    pub timestamp_us: u64,
+}
+
+/// What the mock should understand from the coming turn.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TurnHint {
+    /// Tool to call before answering.
+    pub tool: Option<String>,
+    /// Length of the answer, ms; absent draws it.
+    pub response_ms: Option<u32>,
+    /// What the user says.
+    pub text: Option<String>,
+}
+
+/// What an agent says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ServerEvent {
+    /// The session counts from here.
+    Accepted(SessionAccepted),
+    /// The server's detector heard speech begin or end.
+    Speech(SpeechMarker),
+    /// What was understood so far.
+    Transcript {
+        /// User turn.
+        turn: TurnId,
+        /// All of it, not a delta.
+        text: String,
+        /// No more will come for this turn.
+        last: bool,
+    },
+    /// The agent begins to answer.
+    ResponseStart {
+        /// From 1.
+        response: ResponseId,
+        /// The turn that it answers.
+        turn: TurnId,
+    },
+    /// 20 ms of agent audio.
+    Audio(AgentAudio),
+    /// The agent stopped.
+    ResponseEnd {
+        /// Which.
+        response: ResponseId,
+        /// Why.
+        status: ResponseStatus,
+        /// Audio frames sent for it.
+        frames: u32,
+    },
+    /// A frame that asked for it has arrived.
+    Ack {
+        /// Of the client's frame.
+        sequence: u64,
+    },
+    /// The agent wants a tool's result.
+    ToolCall {
+        /// Names the call within the session.
+        call_id: String,
+        /// The tool.
+        name: String,
+        /// A JSON object.
+        arguments: String,
+    },
+    /// The agent no longer wants it.
+    ToolCancel {
+        /// As in the call.
+        call_id: String,
+    },
+    /// What the context holds after a truncation.
+    Context {
+        /// Whose words.
+        role: String,
+        /// What stays.
+        text: String,
+        /// The response that was truncated.
+        response: Option<ResponseId>,
+        /// Milliseconds of it that stay.
+        heard_ms: u32,
+    },
+    /// Something was wrong.
+    Error(SessionError),
+    /// The last event of a session that ends in order.
+    Ended(SessionEnded),
+}
+
+/// The session was admitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionAccepted {
+    /// The server's name for it.
+    pub session_id: SessionId,
+    /// Stable over restarts.
+    pub backend_id: String,
+    /// New with every process.
+    pub boot_id: String,
+    /// Agreed format.
+    pub format: AudioFormat,
+    /// Longest life, ms.
+    pub max_duration_ms: u32,
+    /// Longest silence, ms.
+    pub idle_timeout_ms: u32,
+}
+
+/// A frame of agent audio.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentAudio {
+    /// From 0 over the session, without gaps.
+    pub sequence: u64,
+    /// Media time, microseconds.
+    pub timestamp_us: u64,
+    /// Encoded samples.
+    pub payload: Bytes,
+    /// What it belongs to.
+    pub response: ResponseId,
+}
+
+/// How a response ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResponseStatus {
+    /// Said in full.
+    Completed,
+    /// Barge-in.
+    Interrupted,
+    /// The client cancelled it.
+    Cancelled,
+    /// The backend failed.
+    Failed,
+}
+
+/// Why a session or message was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// Not a message of the protocol.
+    MalformedMessage,
+    /// Something before the start.
+    NotStarted,
+    /// A second start.
+    AlreadyStarted,
+    /// Encoding or sample rate that is not served.
+    UnsupportedFormat,
+    /// Odd PCM length, empty or overlong frame.
+    BadAudio,
+    /// Over [`MAX_MESSAGE_BYTES`].
+    MessageTooLarge,
+    /// Frames are missing or repeated.
+    SequenceGap,
+    /// No such call is open.
+    UnknownToolCall,
+    /// Something after the end.
+    AfterEnd,
+    /// A field out of its limits.
+    InvalidArgument,
+    /// Admission refused.
+    Overloaded,
+    /// The server is going away.
+    Draining,
+    /// The session's deadline passed.
+    Deadline,
+    /// Nothing came for too long.
+    Idle,
+    /// The server's own fault.
+    Internal,
+}
+
+/// An error of a session, in words for a person.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SessionError {
+    /// For programs.
+    pub code: ErrorCode,
+    /// What, where, what to do.
+    pub message: String,
+    /// The session ends with it.
+    pub fatal: bool,
+}
+
+impl SessionError {
+    /// An error that ends the session.
+    pub fn fatal(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), fatal: true }
+    }
+
+    /// An error that the session survives.
+    pub fn warning(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), fatal: false }
+    }
+}
+
+/// How a session ended: exactly one for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Both sides said goodbye.
+    Completed,
+    /// A protocol error of the client or a fault of the server.
+    Failed,
+    /// The peer went away or cancelled without goodbye.
+    Cancelled,
+    /// Deadline, idle or keepalive timeout.
+    TimedOut,
+    /// The server went away in order.
+    Drained,
+}
+
+impl Outcome {
+    /// In the order of the wire and of every table.
+    pub const ALL: [Self; 5] = [Self::Completed, Self::Failed, Self::Cancelled, Self::TimedOut, Self::Drained];
+
+    /// As in JSON and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed_out",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The last event of an orderly session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionEnded {
+    /// How it was counted.
+    pub outcome: Outcome,
+    /// Milliseconds from acceptance.
+    pub duration_ms: u64,
+    /// Audio frames received.
+    pub frames_in: u64,
+    /// Audio frames sent.
+    pub frames_out: u64,
+}
