@@ -1,6 +1,7 @@
 //! Load testing with synthetic voice agents: thousands of streams, counters proven.
 pub mod audio;
 pub mod caller;
+pub mod counters;
 pub mod engine;
 pub mod ledger;
 pub mod plan;
