@@ -37,6 +37,8 @@ pub struct Session {
     pub scenario: u16,
     /// Transport.
     pub protocol: Protocol,
+    /// How the plan ends it.
+    pub planned: EndKind,
     /// As sent to the backend.
     pub client_ref: String,
     /// Target and time of the dial, unix microseconds.
@@ -51,6 +53,8 @@ pub struct Session {
     pub untold_from_us: Option<u64>,
     /// What the backend's end log says of it.
     pub record: Option<Record>,
+    /// Without a record: the first time at which totals, or a new process, agreed that it is gone; the driver's clock.
+    pub agreed_us: Option<u64>,
 }
 
 /// Acceptance of a session.
@@ -143,6 +147,8 @@ pub struct Book {
     folded: BTreeMap<BootIndex, u64>,
     /// Hashes of the names of folded sessions: a second decrement of one of them must be known for what it is.
     folded_names: HashSet<u64>,
+    /// Of those: folded without an end record, which may yet come.
+    folded_unrecorded: HashSet<u64>,
     losses: Vec<WorkerLoss>,
     total: Funnel,
     scenarios: BTreeMap<u16, Funnel>,
@@ -227,15 +233,26 @@ impl Book {
     /// A step of a session.
     pub fn apply(&mut self, source: SourceId, entry: LedgerEntry) {
         let (index, at_us) = (entry.index, entry.at_us);
-        if let LedgerEvent::Scheduled { scenario, protocol, end: _, client_ref } = entry.event {
+        if let LedgerEvent::Scheduled { scenario, protocol, end: planned, client_ref } = entry.event {
             if self.sessions.contains_key(&index) || self.by_ref.contains_key(&client_ref) {
                 return self.complain(index, "was scheduled twice");
             }
             self.count(scenario, |funnel| funnel.requested += 1);
             self.by_ref.insert(client_ref.clone(), index);
-            let (attempted, accepted, forced, over, untold_from_us, record) = (None, None, None, None, None, None);
-            let session =
-                Session { source, scenario, protocol, client_ref, attempted, accepted, forced, over, untold_from_us, record };
+            let session = Session {
+                source,
+                scenario,
+                protocol,
+                planned,
+                client_ref,
+                attempted: None,
+                accepted: None,
+                forced: None,
+                over: None,
+                untold_from_us: None,
+                record: None,
+                agreed_us: None,
+            };
             self.sessions.insert(index, session);
             return;
         }
@@ -384,7 +401,11 @@ impl Book {
         self.by_ref.remove(&session.client_ref);
         if let Some(accepted) = session.accepted {
             *self.folded.entry(accepted.boot).or_default() += 1;
-            self.folded_names.insert(name_hash(accepted.boot, &accepted.session_id));
+            let hash = name_hash(accepted.boot, &accepted.session_id);
+            self.folded_names.insert(hash);
+            if session.record.is_none() {
+                self.folded_unrecorded.insert(hash);
+            }
             self.by_id.remove(&(accepted.boot, accepted.session_id));
         }
     }
@@ -399,6 +420,11 @@ impl Book {
     /// A session of that name was reconciled before.
     pub(super) fn was_folded(&self, boot: BootIndex, session_id: &str) -> bool {
         self.folded_names.contains(&name_hash(boot, session_id))
+    }
+
+    /// A session of that name was reconciled without its end record, which is here now.
+    pub(super) fn recorded_after_all(&mut self, boot: BootIndex, session_id: &str) -> bool {
+        self.folded_unrecorded.remove(&name_hash(boot, session_id))
     }
 
     /// Accepted on this boot and folded.

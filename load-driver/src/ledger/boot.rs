@@ -1,6 +1,6 @@
 //! What one backend process (a boot) says of itself, and what the driver saw of its target.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use agent_server::admin::wire::{EndRecord, SessionJson, SnapshotJson};
 use proto::frame::Outcome;
@@ -182,8 +182,8 @@ pub struct Boot {
     pub extras: Vec<u64>,
     /// Ends of other clients' sessions.
     pub foreign_ends: u64,
-    /// Sessions of a killed worker that only the backend knows of.
-    pub untold: HashSet<u64>,
+    /// Sessions of a killed worker that only the backend knows of: hash of the name, and its end on the backend's clock.
+    pub untold: HashMap<u64, u64>,
     /// The smallest round trip so far and the clock difference that it shows (backend minus driver).
     skew: (u64, i64),
 }
@@ -232,7 +232,7 @@ impl Boot {
             next_seq,
             extras: Vec::new(),
             foreign_ends: 0,
-            untold: HashSet::new(),
+            untold: HashMap::new(),
             skew: (u64::MAX, 0),
         }
     }
@@ -240,6 +240,11 @@ impl Boot {
     /// Every end can be checked by its session's name.
     pub fn complete_log(&self) -> bool {
         self.has_log && self.records_lost == 0
+    }
+
+    /// Decrements too many up to a moment of the driver's clock.
+    pub fn extras_before(&self, at_us: u64) -> u64 {
+        self.extras.iter().filter(|at| **at <= at_us).count() as u64
     }
 
     /// The driver's clock: no sample older than this will be looked at again.
@@ -303,12 +308,15 @@ impl Boot {
             }
             return;
         }
+        if book.recorded_after_all(self.index, &end.session_id) {
+            return;
+        }
         let hash = name_hash(self.index, &end.session_id);
-        if book.was_folded(self.index, &end.session_id) || self.untold.contains(&hash) {
+        if book.was_folded(self.index, &end.session_id) || self.untold.contains_key(&hash) {
             faults.doubles.push(&end.session_id);
             self.extras.push(at_us);
         } else if config.is_ours(&end.client_ref) && !book.losses().is_empty() {
-            self.untold.insert(hash);
+            self.untold.insert(hash, end.at_us);
         } else if self.ours_alone || config.is_ours(&end.client_ref) {
             faults.unknown.push(&end.session_id);
         } else if end.at_us > self.base.captured_us {

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use proto::ids::PlanIndex;
+
 use super::{
-    book::{Book, BootIndex, Funnel},
+    book::{Book, BootIndex, Funnel, Session},
     boot::{Boot, Reading, Watch},
     config::LedgerConfig,
     convergence::{Convergence, ConvergenceSample},
@@ -232,6 +234,7 @@ impl Ledger {
         let Some(watch) = self.watches.get_mut(sample.backend) else { return };
         let index = self.book.boot(&sample.snapshot.boot_id);
         watch.answered(sample.answered_at_us, &self.config);
+        let before = watch.boots.last().copied().filter(|before| *before != index);
         if !self.boots.contains_key(&index) {
             if let Some(before) = watch.boots.last().and_then(|before| self.boots.get_mut(before)) {
                 before.replaced = before.killed_us.is_none();
@@ -240,6 +243,10 @@ impl Ledger {
             boot.killed_us = self.kills.iter().find(|kill| kill.boot == index).map(|kill| kill.at_us);
             watch.boots.push(index);
             self.boots.insert(index, boot);
+        }
+        // Nothing more comes of a process that another one has replaced.
+        if let Some(before) = before {
+            self.judge_waiting(before);
         }
         let Some(boot) = self.boots.get_mut(&index) else { return };
         if let Some(before) = boot.take(sample, &mut self.book, &self.config, &mut self.faults.records) {
@@ -272,10 +279,9 @@ impl Ledger {
 
     /// Without names the first sample that agrees tells of every end before it.
     fn totals_agree(&mut self, boot: BootIndex, asked_us: u64, answered_us: u64) {
-        let over = |s: &super::book::Session| s.accepted.as_ref().is_some_and(|a| a.boot == boot) && s.over.is_some_and(|o| o.at_us < asked_us);
-        let done: Vec<_> = self.book.sessions.iter().filter(|(_, s)| s.record.is_none() && over(s)).map(|(index, _)| *index).collect();
-        for index in done {
-            self.converged(index, answered_us);
+        let over = |s: &Session| s.accepted.as_ref().is_some_and(|a| a.boot == boot) && s.over.is_some_and(|o| o.at_us < asked_us);
+        for session in self.book.sessions.values_mut().filter(|s| s.record.is_none() && over(s)) {
+            session.agreed_us.get_or_insert(answered_us);
         }
     }
 
@@ -290,22 +296,18 @@ impl Ledger {
     }
 
     pub(super) fn kill_converged(&mut self, boot: BootIndex, agreed_us: u64) {
-        let killed = |s: &super::book::Session| {
+        let killed = |s: &Session| {
             s.accepted.as_ref().is_some_and(|a| a.boot == boot) && s.record.is_none() && s.end_kind() == Some(EndKind::KillBackend)
         };
-        let done: Vec<_> = self.book.sessions.iter().filter(|(_, s)| killed(s)).map(|(index, _)| *index).collect();
+        let done: Vec<PlanIndex> = self.book.sessions.iter().filter(|(_, s)| killed(s)).map(|(index, _)| *index).collect();
         for index in done {
-            self.converged(index, agreed_us);
-        }
-    }
-
-    fn converged(&mut self, index: proto::ids::PlanIndex, agreed_us: u64) {
-        if let Some(session) = self.book.sessions.get(&index) {
-            reconcile::count_killed(session, &mut self.convergence);
-            if let (Some((kind, protocol)), Some(over)) = (reconcile::row(session), session.over) {
-                self.convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
+            if let Some(session) = self.book.sessions.get(&index) {
+                reconcile::count_killed(session, &mut self.convergence);
+                if let (Some((kind, protocol)), Some(over)) = (reconcile::row(session), session.over) {
+                    self.convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
+                }
+                self.book.fold(index);
             }
-            self.book.fold(index);
         }
     }
 

@@ -105,6 +105,8 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
         }
         b.attempted += 1;
         if session.record.is_some_and(|r| r.boot == boot.index && r.server_at_us <= at.captured_us) {
+            // Nobody told us that it was accepted; that it ended tells.
+            b.accepted += u64::from(session.accepted.is_none());
             continue;
         }
         match session.ending() {
@@ -112,13 +114,15 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
                 if watch.watched_us(end_us, asked) <= window_us(session, config) {
                     b.possible += 1;
                     b.pending += 1;
-                } else if session.accepted.is_some() && session.record.is_none() && boot.complete_log() {
+                } else if session.accepted.is_some() && boot.complete_log() {
+                    // Without a record, or with one that came after this sample.
                     b.overdue += 1;
                 }
             }
             _ => b.possible += 1,
         }
     }
+    b.accepted += boot.untold.values().filter(|ended_us| **ended_us <= at.captured_us).count() as u64;
     b.attempted += book.extra_attempts(boot.backend) + boot.untold.len() as u64;
     b.untold = book.losses().iter().any(|loss| {
         let from = loss.known_to_us.values().copied().min().unwrap_or(loss.at_us);
@@ -136,19 +140,11 @@ pub fn foreign_live(boot: &Boot, b: &Bounds, at: &Reading) -> u64 {
     (boot.base.active + started).saturating_sub(boot.foreign_ends)
 }
 
-/// Decrements too many up to the end of a sample, grace included.
-pub fn extras(boot: &Boot, config: &LedgerConfig, answered_us: u64) -> u64 {
-    boot.extras.iter().filter(|at| **at <= answered_us.saturating_add(config.grace_us)).count() as u64
-}
-
 /// Judges one sample.
 pub fn judge(book: &Book, boot: &mut Boot, watch: &Watch, config: &LedgerConfig, at: Reading, faults: &mut Faults) -> Bounds {
     let b = bounds(book, boot, watch, config, &at);
-    let extra = extras(boot, config, at.answered_us);
-    if at.lowest < 0 {
-        faults.negative += 1;
-        faults.lowest = faults.lowest.min(at.lowest);
-    }
+    // At most: those whose record came a little later are in the sample already, or not.
+    let extra = boot.extras_before(at.answered_us.saturating_add(config.grace_us));
     if let Some(why) = contradiction(&at, boot, extra + b.overdue, faults) {
         torn(faults, boot, &why);
         // What it says of the sessions means nothing either; the next one is compared with the last good one, or a later torn one would hide.
@@ -161,6 +157,10 @@ pub fn judge(book: &Book, boot: &mut Boot, watch: &Watch, config: &LedgerConfig,
             return b;
         }
     }
+    if at.lowest < 0 {
+        faults.negative += 1;
+        faults.lowest = faults.lowest.min(at.lowest);
+    }
     let never_added = (boot.base.started.0 + b.accepted).saturating_sub(at.started);
     let short = (b.sure as i64 - extra as i64 - never_added as i64 - at.active.1).max(0) as u64;
     let missing = (b.sure as i64 - at.active.1).max(0) as u64;
@@ -169,7 +169,8 @@ pub fn judge(book: &Book, boot: &mut Boot, watch: &Watch, config: &LedgerConfig,
         faults.short_most = faults.short_most.max(missing);
     }
     let allowed = b.possible + b.overdue + foreign_live(boot, &b, &at);
-    let excess = if b.untold { 0 } else { (at.active.0 + extra as i64 - allowed as i64).max(0) as u64 };
+    let subtracted = boot.extras_before(at.asked_us.saturating_sub(config.grace_us));
+    let excess = if b.untold { 0 } else { (at.active.0 + subtracted as i64 - allowed as i64).max(0) as u64 };
     let added = at.started.saturating_sub(boot.base.started.1 + b.attempted);
     let added = if b.untold || !boot.ours_alone { 0 } else { added };
     if short + excess + never_added + added > 0 {
@@ -177,19 +178,20 @@ pub fn judge(book: &Book, boot: &mut Boot, watch: &Watch, config: &LedgerConfig,
         let exact = at.exact && (was.exact || was.samples == 0);
         boot.odd = OddRun { samples: was.samples + 1, short: was.short.max(short), excess: was.excess.max(excess), exact };
     } else {
-        end_odd_run(boot, faults);
+        end_odd_run(boot, b.sure == b.possible, faults);
     }
     boot.last = Some(at);
     b
 }
 
-/// A row of odd samples healed. One alone, labelled exact, was no cut; a longer one was real while it lasted.
-pub fn end_odd_run(boot: &mut Boot, faults: &mut Faults) {
+/// A row of odd samples is over. One alone, labelled exact, was no cut when the next sample proves the count right (`healed`: its bounds
+/// leave no slack); anything else was real while it lasted.
+pub fn end_odd_run(boot: &mut Boot, healed: bool, faults: &mut Faults) {
     let run = std::mem::take(&mut boot.odd);
     if run.samples == 0 {
         return;
     }
-    if run.samples == 1 && run.exact && boot.complete_log() {
+    if healed && run.samples == 1 && run.exact && boot.complete_log() {
         torn(faults, boot, "it contradicts what the sessions did and the samples before and after it");
     } else {
         // Without the log a goodbye that the driver was slow to see looks the same as a live session forgotten; what lasts shows at the end.
@@ -258,6 +260,9 @@ pub fn sweep(book: &mut Book, boots: &BTreeMap<usize, Boot>, watches: &[Watch], 
             }
         } else if !boot.complete_log() && quiet(over.at_us) && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us {
             count_killed(session, convergence);
+            if let (Some((kind, protocol)), Some(agreed_us)) = (row(session), session.agreed_us) {
+                convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
+            }
             done.push(*index);
         }
     }
@@ -314,8 +319,12 @@ fn wrong_outcome(session: &Session, boot: &Boot) -> Option<String> {
         How::Finished(Finish::Goodbye(outcome) | Finish::ByServer(outcome)) => {
             return (record.outcome != Some(outcome)).then(|| outcome.name().to_owned());
         }
-        // Nobody told what the worker had done by then.
-        How::Finished(Finish::Forced(_)) if session.untold_from_us.is_some() && record.at_us <= over.at_us => return None,
+        // Nobody told what the worker had done by then; a session that the plan ends otherwise may just have done that.
+        How::Finished(Finish::Forced(_))
+            if session.untold_from_us.is_some() && (record.at_us <= over.at_us || session.planned != EndKind::KillWorker) =>
+        {
+            return None;
+        }
         // Completed takes a goodbye, and the driver said none. Any other end may have been the backend's own, decided before it could know of ours.
         How::Finished(Finish::Forced(_)) if record.outcome != Some(Outcome::Completed) && (boot.draining || record.at_us <= over.at_us) => return None,
         How::Finished(Finish::Forced(_)) if record.outcome == Some(Outcome::TimedOut) && record.at_us <= over.at_us.saturating_add(RACE_US) => return None,

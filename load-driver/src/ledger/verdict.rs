@@ -148,8 +148,7 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
             let current = ledger.watches.get(boot.backend).and_then(|w| w.boots.last()) == Some(&index);
             // What was odd to the end and can be looked at no more was real; the last look of a living boot judges the rest itself.
             if boot.killed_us.is_some() || !current {
-                boot.odd.samples += 1;
-                reconcile::end_odd_run(boot, &mut ledger.faults);
+                reconcile::end_odd_run(boot, false, &mut ledger.faults);
             }
         }
         if let Some(boot) = ledger.boots.get(&index) {
@@ -200,7 +199,6 @@ fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
         return;
     };
     let b = ledger.bounds(boot, at);
-    let extra = boot.extras.len() as i64;
     let missing: Vec<&Session> =
         ghost_sessions(ledger).into_iter().filter(|s| s.accepted.as_ref().is_some_and(|a| a.boot == boot.index)).collect();
     out.rejected += at.rejected.saturating_sub(boot.base.rejected);
@@ -239,7 +237,7 @@ fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
     }
     let never_added = (boot.base.started.0 + b.accepted).saturating_sub(at.started);
     let foreign = reconcile::foreign_live(boot, &b, at);
-    let (least, most) = (at.active.0 + extra, at.active.1 + extra + never_added as i64);
+    let (least, most) = (at.active.0 + boot.extras_before(at.asked_us) as i64, at.active.1 + (boot.extras.len() as u64 + never_added) as i64);
     let ghosts = (least - (b.possible + foreign) as i64).max(0) as u64;
     let pending = (least - ghosts as i64 - (b.possible - b.pending + foreign) as i64).max(0);
     if pending > 0 && ghosts == 0 {

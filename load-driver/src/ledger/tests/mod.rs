@@ -133,7 +133,7 @@ proptest! {
             prop_assert_eq!(&got, &vec![(name, ran.strikes)], "{:#?}", ran.verdict.findings);
         } else {
             // What strikes a session that nobody knows of may be invisible; nothing else may be blamed.
-            prop_assert!(got.iter().all(|(got, n)| *got == name && *n <= ran.strikes), "{:#?}", ran.verdict.findings);
+            prop_assert!(got.iter().all(|(got, n)| *n <= ran.strikes && *got == name), "{:#?}", ran.verdict.findings);
         }
     }
 }
@@ -241,7 +241,7 @@ fn a_killed_backend_converges_with_its_successor_or_its_absence() {
         for row in rows {
             assert!(row.killed > 0 && row.killed == row.detected, "{row:?}");
             let most = if back { 1_000_000 } else { 300_000 };
-            assert!(row.max_us.is_some_and(|us| us > 0 && us <= most), "{row:?}");
+            assert!(row.max_us.is_some_and(|us| us <= most && (!back || us >= 500_000)), "{row:?}");
         }
         assert!(ran.verdict.backends[0].killed);
     }

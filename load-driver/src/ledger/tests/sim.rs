@@ -168,7 +168,14 @@ impl World {
                 ops.push((at_us, op));
             }
         };
-        let end = if let Fate::Ends(kind) = spec.fate { kind } else { EndKind::Graceful };
+        let over = accepted + spec.life_ms * MS + 1;
+        let end = if worker_dies.is_some_and(|dies| dies == cut && cut <= over) {
+            EndKind::KillWorker
+        } else if let Fate::Ends(kind) = spec.fate {
+            kind
+        } else {
+            EndKind::Graceful
+        };
         let protocol = if i % 2 == 0 { Protocol::Grpc } else { Protocol::Websocket };
         tell(begin, LedgerEvent::Scheduled { scenario: 0, protocol, end, client_ref: reference(i) });
         tell(begin, LedgerEvent::Attempted { backend: 0 });
@@ -189,7 +196,6 @@ impl World {
         serve(counted, Op::Start(i));
         let boot = if self.kill_backend.is_none() || on_dead { "boot-1" } else { "boot-2" };
         let boot_id = boot.to_owned();
-        let over = accepted + spec.life_ms * MS + 1;
         if cut <= accepted || cut <= over {
             // The kill decides; what the worker had told by then is told.
             if accepted < cut {
@@ -412,7 +418,7 @@ impl World {
 
     fn poll(&self, ledger: &mut Ledger, server: &mut Server, ops: &mut std::collections::VecDeque<(u64, Op)>, now: u64, read: &mut (u32, u64)) {
         let within = |span: Option<(u64, u64)>| span.is_some_and(|(from, to)| (at(from)..at(to)).contains(&now));
-        let dead = self.kill_backend.is_some_and(|(ms, back)| now >= at(ms) && (!back || now < at(ms + 500)));
+        let dead = self.kill_backend.is_some_and(|(ms, back)| now + 20 * MS >= at(ms) && (!back || now < at(ms + 500)));
         if within(self.blind) || dead {
             return ledger.gap(0, now, "refused");
         }
@@ -425,4 +431,16 @@ impl World {
         let sample = self.sample(server, now, cut, now + 19 * MS, read);
         ledger.sample(sample);
     }
+}
+
+fn count(server: &mut Server, at_us: u64, session_id: &str, client_ref: &str, outcome: Outcome) {
+    server.active -= 1;
+    *server.ended.entry(outcome.name().to_owned()).or_default() += 1;
+    server.ends.push(EndRecord {
+        seq: server.ends.len() as u64,
+        session_id: session_id.to_owned(),
+        client_ref: client_ref.to_owned(),
+        outcome: outcome.name().to_owned(),
+        at_us,
+    });
 }
