@@ -3,6 +3,9 @@
 mod agent_server;
 mod sample;
 
+#[cfg(test)]
+mod tests;
+
 use std::{future::Future, pin::Pin};
 
 pub use agent_server::AgentServerSource;

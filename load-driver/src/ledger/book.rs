@@ -13,93 +13,18 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use proto::{
-    frame::{ErrorCode, Outcome},
-    ids::PlanIndex,
-};
+use proto::{frame::Outcome, ids::PlanIndex};
 use serde::{Deserialize, Serialize};
 
 use super::{
     entry::{FailureCause, Finish, LedgerEntry, LedgerEvent},
     merge::{SourceId, WorkerLoss},
+    session::{Acceptance, How, Over, Session},
 };
-use crate::plan::{EndKind, Protocol};
+use crate::plan::EndKind;
 
 /// Numbers the boots (backend processes) of a run in the order in which they were first heard of.
 pub type BootIndex = usize;
-
-/// A session that may still matter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
-    /// Who ran it.
-    pub source: SourceId,
-    /// Index into the plan's scenarios.
-    pub scenario: u16,
-    /// Transport.
-    pub protocol: Protocol,
-    /// How the plan ends it.
-    pub planned: EndKind,
-    /// As sent to the backend.
-    pub client_ref: String,
-    /// Target and time of the dial, unix microseconds.
-    pub attempted: Option<(usize, u64)>,
-    /// The backend said that it counts it.
-    pub accepted: Option<Acceptance>,
-    /// The driver forced its end: how and when.
-    pub forced: Option<(EndKind, u64)>,
-    /// It is over.
-    pub over: Option<Over>,
-    /// The worker that ran it was killed; from here on it may have done things that nobody told.
-    pub untold_from_us: Option<u64>,
-    /// What the backend's end log says of it.
-    pub record: Option<Record>,
-    /// Without a record: the first time at which totals, or a new process, agreed that it is gone; the driver's clock.
-    pub agreed_us: Option<u64>,
-}
-
-/// Acceptance of a session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Acceptance {
-    /// Unix microseconds.
-    pub at_us: u64,
-    /// The backend's name of it.
-    pub session_id: String,
-    /// The process that counts it.
-    pub boot: BootIndex,
-}
-
-/// End of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Over {
-    /// Unix microseconds: when it was forced, else when the driver saw it.
-    pub at_us: u64,
-    /// How.
-    pub how: How,
-}
-
-/// How a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
-    /// It had been accepted.
-    Finished(Finish),
-    /// It had not.
-    Failed(FailureCause),
-}
-
-/// The backend's decrement for a session: the first, and how many there were.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
-    /// On the backend's clock.
-    pub server_at_us: u64,
-    /// On the driver's clock.
-    pub at_us: u64,
-    /// As counted; absent when the name is unknown.
-    pub outcome: Option<Outcome>,
-    /// Decrements in all.
-    pub count: u32,
-    /// Which process counted it.
-    pub boot: BootIndex,
-}
 
 /// How far sessions came. `requested >= attempted >= established` and `established = live + completed + interrupted + failed`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,68 +84,6 @@ pub struct Book {
     irregular: Vec<String>,
 }
 
-impl Session {
-    /// The backend may have counted it although it never said so.
-    pub fn in_doubt(&self) -> bool {
-        self.attempted.is_some() && self.accepted.is_none() && self.over.is_none_or(|over| may_have_started(over.how))
-    }
-
-    /// When and how the driver ended it, or gave up on it.
-    pub fn end_kind(&self) -> Option<EndKind> {
-        match self.over?.how {
-            How::Finished(Finish::Forced(kind)) => Some(kind),
-            How::Finished(Finish::Goodbye(_) | Finish::ByServer(_)) => Some(EndKind::Graceful),
-            How::Finished(Finish::Lost(FailureCause::WorkerLost)) | How::Failed(FailureCause::WorkerLost) => Some(EndKind::KillWorker),
-            How::Finished(Finish::Lost(_)) | How::Failed(_) => None,
-        }
-    }
-
-    /// Since when the backend may have ended it, and by what: it was forced, or is over.
-    pub fn ending(&self) -> Option<(u64, Option<EndKind>)> {
-        match (self.over, self.forced) {
-            (Some(over), _) => Some((over.at_us, self.end_kind())),
-            (None, Some((kind, at_us))) if kind != EndKind::Graceful => Some((at_us, Some(kind))),
-            (None, _) => None,
-        }
-    }
-
-    /// From here on the driver no longer insists that it lives.
-    pub fn lives_until_us(&self) -> u64 {
-        let over = self.over.map_or(u64::MAX, |over| over.at_us);
-        let forced = self.forced.map_or(u64::MAX, |(_, at_us)| at_us);
-        over.min(forced).min(self.untold_from_us.unwrap_or(u64::MAX))
-    }
-
-    /// The backend ended it, or was left to end it, by a timeout.
-    pub fn timed_out(&self) -> bool {
-        matches!(
-            self.over.map(|over| over.how),
-            Some(How::Finished(Finish::Forced(EndKind::HalfOpen) | Finish::ByServer(Outcome::TimedOut) | Finish::Goodbye(Outcome::TimedOut)))
-        )
-    }
-
-    /// The name to print: the backend's where known, else ours.
-    pub fn name(&self) -> &str {
-        self.accepted.as_ref().map_or(&self.client_ref, |accepted| &accepted.session_id)
-    }
-}
-
-/// The backend may have counted a session that failed so.
-const fn may_have_started(how: How) -> bool {
-    let How::Failed(cause) = how else { return true };
-    !matches!(
-        cause,
-        FailureCause::ConnectionRefused
-            | FailureCause::Unreachable
-            | FailureCause::ConnectTimeout
-            | FailureCause::TooManyFiles
-            | FailureCause::NotAnAgent
-            | FailureCause::Rejected
-            | FailureCause::Draining
-            | FailureCause::ServerError(ErrorCode::Overloaded | ErrorCode::Draining)
-    )
-}
-
 impl Book {
     /// The number of a boot; new ones get the next.
     pub fn boot(&mut self, boot_id: &str) -> BootIndex {
@@ -260,6 +123,13 @@ impl Book {
         let (scenario, over) = (session.scenario, session.over.is_some());
         match entry.event {
             LedgerEvent::Scheduled { .. } => {}
+            // A goodbye that was under way when its backend was killed: it ended before, and in order.
+            LedgerEvent::Ended { finish: finish @ (Finish::Goodbye(_) | Finish::ByServer(_)) }
+                if over && session.end_kind() == Some(EndKind::KillBackend) =>
+            {
+                self.reopen(index, scenario);
+                self.over(index, at_us, How::Finished(finish));
+            }
             // The kill of its backend or worker closed it; the driver's own view of that comes later.
             _ if over && session.closed_from_outside(&self.killed) => {}
             _ if over => self.complain(index, "went on after its end"),
@@ -314,6 +184,7 @@ impl Book {
             (Some((kind, forced_us)), How::Finished(Finish::Forced(finish))) if kind == finish => Some(forced_us),
             _ => None,
         };
+        let forced = session.forced.is_some();
         let backend = session.attempted.map(|(backend, _)| backend);
         session.over = Some(Over { at_us: forced_us.unwrap_or(at_us), how });
         let scenario = session.scenario;
@@ -328,13 +199,28 @@ impl Book {
             How::Finished(finish) => {
                 funnel.live = funnel.live.saturating_sub(1);
                 match finish {
-                    Finish::Goodbye(Outcome::Completed) => funnel.completed += 1,
-                    Finish::Forced(_) | Finish::Lost(FailureCause::Aborted) => funnel.interrupted += 1,
+                    Finish::Goodbye(Outcome::Completed) | Finish::ByServer(Outcome::Completed) => funnel.completed += 1,
+                    Finish::Forced(_)
+                    | Finish::Lost(FailureCause::Aborted)
+                    | Finish::Goodbye(Outcome::Drained)
+                    | Finish::ByServer(Outcome::Drained) => funnel.interrupted += 1,
+                    // The plan cut it, however it looked from here.
+                    _ if forced => funnel.interrupted += 1,
                     _ => funnel.failed += 1,
                 }
             }
             How::Failed(FailureCause::Rejected | FailureCause::Draining) => funnel.rejected += 1,
             How::Failed(_) => funnel.not_established += 1,
+        });
+    }
+
+    fn reopen(&mut self, index: PlanIndex, scenario: u16) {
+        if let Some(session) = self.sessions.get_mut(&index) {
+            session.over = None;
+        }
+        self.count(scenario, |funnel| {
+            funnel.live += 1;
+            funnel.interrupted = funnel.interrupted.saturating_sub(1);
         });
     }
 
@@ -362,36 +248,14 @@ impl Book {
         self.losses.push(loss);
     }
 
-    /// A backend process was killed by the plan: whatever it held ends here.
+    /// A backend process was killed by the plan: whatever it held ends here. How the driver sees the connections break comes later and
+    /// says nothing new.
     pub fn backend_killed(&mut self, boot: BootIndex, at_us: u64) {
         self.killed.insert(boot, at_us);
-        let on_boot = |s: &Session| s.accepted.as_ref().is_some_and(|a| a.boot == boot);
-        let live: Vec<PlanIndex> = self.sessions.iter().filter(|(_, s)| on_boot(s) && s.over.is_none()).map(|(i, _)| *i).collect();
+        let on_boot = |s: &Session| s.over.is_none() && s.accepted.as_ref().is_some_and(|a| a.boot == boot);
+        let live: Vec<PlanIndex> = self.sessions.iter().filter(|(_, s)| on_boot(s)).map(|(index, _)| *index).collect();
         for index in live {
             self.over(index, at_us, How::Finished(Finish::Forced(EndKind::KillBackend)));
-        }
-        // The driver saw the connection break before we heard of the kill: the same thing.
-        let mut moved = Vec::new();
-        for session in self.sessions.values_mut().filter(|s| on_boot(s)) {
-            if let Some(over) = &mut session.over
-                && let How::Finished(Finish::Lost(cause)) = over.how
-                && cause != FailureCause::WorkerLost
-                && over.at_us >= at_us
-            {
-                *over = Over { at_us, how: How::Finished(Finish::Forced(EndKind::KillBackend)) };
-                moved.push((session.scenario, cause));
-            }
-        }
-        for (scenario, cause) in moved {
-            if let Some(count) = self.causes.get_mut(&cause) {
-                *count = count.saturating_sub(1);
-            }
-            if cause != FailureCause::Aborted {
-                self.count(scenario, |funnel| {
-                    funnel.failed = funnel.failed.saturating_sub(1);
-                    funnel.interrupted += 1;
-                });
-            }
         }
     }
 
@@ -486,12 +350,6 @@ impl Book {
         if self.irregular.len() < 20 {
             self.irregular.push(format!("session {index} {what}"));
         }
-    }
-}
-
-impl Session {
-    fn closed_from_outside(&self, killed: &BTreeMap<BootIndex, u64>) -> bool {
-        self.accepted.as_ref().is_some_and(|accepted| killed.contains_key(&accepted.boot)) || self.untold_from_us.is_some()
     }
 }
 

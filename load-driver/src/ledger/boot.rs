@@ -6,9 +6,10 @@ use agent_server::admin::wire::{EndRecord, SessionJson, SnapshotJson};
 use proto::frame::Outcome;
 
 use super::{
-    book::{Book, BootIndex, Record, name_hash},
+    book::{Book, BootIndex, name_hash},
     config::LedgerConfig,
     finding::Names,
+    session::Record,
 };
 use crate::counters::CounterSample;
 
@@ -146,6 +147,7 @@ pub struct OddRun {
 
 /// One backend process.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "four facts that vary on their own, not states of one machine")]
 pub struct Boot {
     /// Number in the book.
     pub index: BootIndex,
@@ -253,12 +255,22 @@ impl Boot {
     }
 
     /// Takes a sample in; gives back the one before, which can be judged now.
-    pub fn take(&mut self, mut sample: CounterSample, book: &mut Book, config: &LedgerConfig, faults: &mut RecordFaults) -> Option<Reading> {
+    pub fn take(
+        &mut self,
+        mut sample: CounterSample,
+        book: &mut Book,
+        config: &LedgerConfig,
+        faults: &mut RecordFaults,
+    ) -> Option<Reading> {
         self.samples += 1;
         self.draining |= sample.snapshot.draining;
         self.measure_skew(&sample);
         match sample.ends.take() {
-            Some(ends) => ends.into_iter().for_each(|end| self.record(end, book, config, faults)),
+            Some(ends) => {
+                for end in &ends {
+                    self.record(end, book, config, faults);
+                }
+            }
             None => self.has_log = false,
         }
         self.waiting.replace(Reading::of(sample))
@@ -284,7 +296,7 @@ impl Boot {
         }
     }
 
-    fn record(&mut self, end: EndRecord, book: &mut Book, config: &LedgerConfig, faults: &mut RecordFaults) {
+    fn record(&mut self, end: &EndRecord, book: &mut Book, config: &LedgerConfig, faults: &mut RecordFaults) {
         if end.seq < self.next_seq {
             return;
         }

@@ -93,7 +93,7 @@ pub enum FailureCause {
     TooManyFiles,
     /// What answers does not speak the protocol.
     NotAnAgent,
-    /// Admission refused: RESOURCE_EXHAUSTED, close code 1013.
+    /// Admission refused: `RESOURCE_EXHAUSTED`, close code 1013.
     Rejected,
     /// The backend drains: UNAVAILABLE, close code 1001.
     Draining,

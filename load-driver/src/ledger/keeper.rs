@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use proto::ids::PlanIndex;
-
 use super::{
-    book::{Book, BootIndex, Funnel, Session},
+    book::{Book, BootIndex, Funnel},
     boot::{Boot, Reading, Watch},
     config::LedgerConfig,
     convergence::{Convergence, ConvergenceSample},
     entry::LedgerEntry,
     merge::{Merged, Merger, SourceId},
     reconcile::{self, Bounds, Faults},
+    session::Session,
     verdict::{self, Verdict},
 };
 use crate::{counters::CounterSample, plan::EndKind};
@@ -105,11 +104,12 @@ impl Ledger {
     /// The plan kills this backend process now. Call it before the signal is sent, so that nothing that follows from it can be older.
     pub fn backend_killed(&mut self, backend: usize, boot_id: &str, at_us: u64) {
         let boot = self.book.boot(boot_id);
-        self.book.backend_killed(boot, at_us);
+        self.merger.kill(boot, at_us);
         if let Some(state) = self.boots.get_mut(&boot) {
             state.killed_us = Some(at_us);
         }
         self.kills.push(Kill { backend, boot, at_us, gone_us: None });
+        self.advance();
     }
 
     /// A look at a backend's counters. The first one of each target should be taken before its first session.
@@ -143,7 +143,8 @@ impl Ledger {
         LiveView {
             total: self.book.funnel().clone(),
             scenarios: self.book.scenarios().clone(),
-            dialling: self.book.sessions.values().filter(|s| s.attempted.is_some() && s.accepted.is_none() && s.over.is_none()).count() as u64,
+            dialling: self.book.sessions.values().filter(|s| s.attempted.is_some() && s.accepted.is_none() && s.over.is_none()).count()
+                as u64,
             counted: current().filter_map(|boot| Some(boot.waiting.as_ref().or(boot.last.as_ref())?.active.0)).sum(),
             gaps: self.watches.iter().map(|watch| watch.gaps).sum(),
             proven: records.doubles.total + records.empties + records.unknown.total + faults.torn + faults.negative + faults.late.total,
@@ -162,6 +163,7 @@ impl Ledger {
 
     /// Everything that waits is judged; call it once, when the run is over and settled.
     pub fn verdict(&mut self) -> Verdict {
+        self.merger.close_all();
         self.advance();
         while let Some(sample) = self.waiting.pop_front() {
             self.take(sample);
@@ -189,7 +191,8 @@ impl Ledger {
         let watch = self.watches.get(backend);
         let windows = self.book.sessions.values().filter(|s| s.attempted.is_some_and(|(b, _)| b == backend)).filter_map(|s| {
             let (end_us, _) = s.ending()?;
-            let unseen = watch.map_or(0, |w| w.last_answer_us.map_or(0, |to| to.saturating_sub(end_us) - w.watched_us(end_us, to.max(end_us))));
+            let unseen =
+                watch.map_or(0, |w| w.last_answer_us.map_or(0, |to| to.saturating_sub(end_us) - w.watched_us(end_us, to.max(end_us))));
             s.record.is_none().then(|| end_us + unseen + reconcile::window_us(s, &self.config))
         });
         windows.max().unwrap_or(0).max(self.book.last_end_us(backend)).saturating_add(self.config.settle_us)
@@ -218,6 +221,7 @@ impl Ledger {
             match merged {
                 Merged::Entry(source, entry) => self.book.apply(source, entry),
                 Merged::WorkerLost(loss) => self.book.worker_lost(loss),
+                Merged::BackendKilled(boot, at_us) => self.book.backend_killed(boot, at_us),
             }
         }
         let horizon = self.merger.horizon_us();
@@ -299,14 +303,11 @@ impl Ledger {
         let killed = |s: &Session| {
             s.accepted.as_ref().is_some_and(|a| a.boot == boot) && s.record.is_none() && s.end_kind() == Some(EndKind::KillBackend)
         };
-        let done: Vec<PlanIndex> = self.book.sessions.iter().filter(|(_, s)| killed(s)).map(|(index, _)| *index).collect();
-        for index in done {
-            if let Some(session) = self.book.sessions.get(&index) {
-                reconcile::count_killed(session, &mut self.convergence);
-                if let (Some((kind, protocol)), Some(over)) = (reconcile::row(session), session.over) {
-                    self.convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
-                }
-                self.book.fold(index);
+        // They stay in the book: the driver may see their connections break much later.
+        for session in self.book.sessions.values_mut().filter(|s| s.agreed_us.is_none() && killed(s)) {
+            session.agreed_us = Some(agreed_us);
+            if let (Some((kind, protocol)), Some(over)) = (reconcile::row(session), session.over) {
+                self.convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
             }
         }
     }

@@ -24,6 +24,8 @@ pub enum Merged {
     Entry(SourceId, LedgerEntry),
     /// A worker process is gone.
     WorkerLost(WorkerLoss),
+    /// The plan killed a backend process (by its number in the book), at this unix time.
+    BackendKilled(usize, u64),
 }
 
 /// A worker process that is gone, and what it may have taken with it.
@@ -52,6 +54,7 @@ struct Source {
 pub struct Merger {
     sources: BTreeMap<SourceId, Source>,
     losses: Vec<WorkerLoss>,
+    kills: Vec<(usize, u64)>,
     irregular: u64,
 }
 
@@ -86,11 +89,25 @@ impl Merger {
         for (id, source) in self.sources.iter_mut().filter(|(id, _)| id.worker == worker) {
             if !source.closed {
                 known_to_us.insert(id.shard, source.complete_to_us.max(source.last_us));
+                // It gave this watermark, so it lived then.
+                at_us = at_us.max(source.complete_to_us);
             }
             source.closed = true;
             at_us = at_us.max(source.last_us);
         }
         self.losses.push(WorkerLoss { worker, at_us, planned, known_to_us });
+    }
+
+    /// The plan kills a backend process; sessions that ended before are told first.
+    pub fn kill(&mut self, boot: usize, at_us: u64) {
+        self.kills.push((boot, at_us));
+    }
+
+    /// Nothing more will come from anybody.
+    pub fn close_all(&mut self) {
+        for source in self.sources.values_mut() {
+            source.closed = true;
+        }
     }
 
     /// Before this everything is known; `u64::MAX` when no source is open.
@@ -105,7 +122,7 @@ impl Merger {
 
     /// True when no source is open and nothing is held back.
     pub fn drained(&self) -> bool {
-        self.losses.is_empty() && self.sources.values().all(|s| s.closed && s.queue.is_empty())
+        self.losses.is_empty() && self.kills.is_empty() && self.sources.values().all(|s| s.closed && s.queue.is_empty())
     }
 
     /// What can no longer be overtaken, in order.
@@ -119,11 +136,13 @@ impl Merger {
                 }
             }
         }
-        let (due, rest) = std::mem::take(&mut self.losses).into_iter().partition(|loss| loss.at_us < horizon);
-        self.losses = rest;
-        let mut due: Vec<WorkerLoss> = due;
-        due.sort_by_key(|loss| loss.worker);
-        out.extend(due.into_iter().map(|loss| ((loss.at_us, 1), Merged::WorkerLost(loss))));
+        let due = |at_us: u64| at_us < horizon;
+        let mut losses: Vec<WorkerLoss> = self.losses.extract_if(.., |loss| due(loss.at_us)).collect();
+        losses.sort_by_key(|loss| loss.worker);
+        out.extend(losses.into_iter().map(|loss| ((loss.at_us, 1), Merged::WorkerLost(loss))));
+        let mut kills: Vec<(usize, u64)> = self.kills.extract_if(.., |(_, at_us)| due(*at_us)).collect();
+        kills.sort_unstable();
+        out.extend(kills.into_iter().map(|(boot, at_us)| ((at_us, 2), Merged::BackendKilled(boot, at_us))));
         // Stable: sources stand in the order of their ids, each in its own order.
         out.sort_by_key(|(key, _)| *key);
         out.into_iter().map(|(_, merged)| merged).collect()

@@ -16,8 +16,11 @@ pub mod convergence;
 pub mod entry;
 pub mod finding;
 mod keeper;
+mod look;
 pub mod merge;
+mod naming;
 pub mod reconcile;
+pub mod session;
 pub mod verdict;
 
 #[cfg(test)]

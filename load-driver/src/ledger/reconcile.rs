@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use proto::{frame::Outcome, ids::PlanIndex};
 
 use super::{
-    book::{Book, How, Session},
+    book::Book,
     boot::{Boot, OddRun, Reading, RecordFaults, Watch},
     config::LedgerConfig,
     convergence::Convergence,
     entry::Finish,
     finding::Names,
+    session::{How, Session},
 };
 use crate::plan::EndKind;
 
@@ -96,9 +97,8 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
                     b.sure += 1;
                 }
             }
-            Some(_) => {}
             None if backend != boot.backend || !session.in_doubt() => continue,
-            None => {}
+            Some(_) | None => {}
         }
         if attempted_us > answered {
             continue;
@@ -237,7 +237,14 @@ fn contradiction(at: &Reading, boot: &Boot, explained: u64, faults: &mut Faults)
 
 /// Checks the sessions that are over and counted as ended, and folds them once no sample that is still looked at can show them.
 /// `last`: no sample will be looked at any more.
-pub fn sweep(book: &mut Book, boots: &BTreeMap<usize, Boot>, watches: &[Watch], config: &LedgerConfig, last: bool, out: (&mut Faults, &mut Convergence)) {
+pub fn sweep(
+    book: &mut Book,
+    boots: &BTreeMap<usize, Boot>,
+    watches: &[Watch],
+    config: &LedgerConfig,
+    last: bool,
+    out: (&mut Faults, &mut Convergence),
+) {
     let (faults, convergence) = out;
     let mut done: Vec<PlanIndex> = Vec::new();
     for (index, session) in &book.sessions {
@@ -251,6 +258,10 @@ pub fn sweep(book: &mut Book, boots: &BTreeMap<usize, Boot>, watches: &[Watch], 
         // In doubt: few, and the backend may yet tell.
         let boot = session.accepted.as_ref().and_then(|accepted| boots.get(&accepted.boot));
         let Some((boot, watch)) = boot.zip(backend.and_then(|b| watches.get(b))) else { continue };
+        if !last && (session.end_kind() == Some(EndKind::KillBackend) || boot.killed_us.is_some() && session.record.is_none()) {
+            // The driver may have more to tell of it.
+            continue;
+        }
         let judged_to_us = if last { u64::MAX } else { boot.looked_at_from_us() };
         let quiet = |at_us: u64| at_us.saturating_add(2 * config.grace_us) < judged_to_us;
         if let Some(record) = session.record {
@@ -258,7 +269,11 @@ pub fn sweep(book: &mut Book, boots: &BTreeMap<usize, Boot>, watches: &[Watch], 
                 settle(session, boot, watch, config, faults, convergence);
                 done.push(*index);
             }
-        } else if !boot.complete_log() && quiet(over.at_us) && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us {
+        } else if !boot.complete_log()
+            && boot.killed_us.is_none()
+            && quiet(over.at_us)
+            && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us
+        {
             count_killed(session, convergence);
             if let (Some((kind, protocol)), Some(agreed_us)) = (row(session), session.agreed_us) {
                 convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
@@ -266,7 +281,9 @@ pub fn sweep(book: &mut Book, boots: &BTreeMap<usize, Boot>, watches: &[Watch], 
             done.push(*index);
         }
     }
-    done.into_iter().for_each(|index| book.fold(index));
+    for index in done {
+        book.fold(index);
+    }
 }
 
 /// One more in its row of the table.
@@ -326,8 +343,14 @@ fn wrong_outcome(session: &Session, boot: &Boot) -> Option<String> {
             return None;
         }
         // Completed takes a goodbye, and the driver said none. Any other end may have been the backend's own, decided before it could know of ours.
-        How::Finished(Finish::Forced(_)) if record.outcome != Some(Outcome::Completed) && (boot.draining || record.at_us <= over.at_us) => return None,
-        How::Finished(Finish::Forced(_)) if record.outcome == Some(Outcome::TimedOut) && record.at_us <= over.at_us.saturating_add(RACE_US) => return None,
+        How::Finished(Finish::Forced(_)) if record.outcome != Some(Outcome::Completed) && (boot.draining || record.at_us <= over.at_us) => {
+            return None;
+        }
+        How::Finished(Finish::Forced(_))
+            if record.outcome == Some(Outcome::TimedOut) && record.at_us <= over.at_us.saturating_add(RACE_US) =>
+        {
+            return None;
+        }
         How::Finished(Finish::Forced(EndKind::HalfOpen)) => &[Outcome::TimedOut, Outcome::Cancelled],
         How::Finished(Finish::Forced(EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::KillWorker)) => &[Outcome::Cancelled],
         How::Finished(Finish::Forced(EndKind::Graceful | EndKind::KillBackend) | Finish::Lost(_)) | How::Failed(_) => return None,
@@ -335,4 +358,3 @@ fn wrong_outcome(session: &Session, boot: &Boot) -> Option<String> {
     let right = record.outcome.is_some_and(|outcome| expected.contains(&outcome));
     (!right).then(|| expected.iter().map(|outcome| outcome.name()).collect::<Vec<_>>().join(" or "))
 }
-

@@ -20,7 +20,15 @@ fn spec() -> impl Strategy<Value = Spec> {
         1 => any::<bool>().prop_map(|counted| Fate::StartTimeout { counted }),
     ];
     (0..12_000_u64, 0..6_000_u64, fate, 0..2_u32, 0..2_u32, 0..200_u64, 0..1_900_u64).prop_map(
-        |(start_ms, life_ms, fate, worker, shard, delay_ms, notice_ms)| Spec { start_ms, life_ms, fate, worker, shard, delay_ms, notice_ms },
+        |(start_ms, life_ms, fate, worker, shard, delay_ms, notice_ms)| Spec {
+            start_ms,
+            life_ms,
+            fate,
+            worker,
+            shard,
+            delay_ms,
+            notice_ms,
+        },
     )
 }
 
@@ -63,6 +71,7 @@ fn silent(world: &World) -> Result<(), TestCaseError> {
     prop_assert_eq!(verdict.exit_code(), None);
     prop_assert!(verdict.irregular.is_empty(), "{:?}", verdict.irregular);
     prop_assert!(verdict.funnel.adds_up(), "{:?}", verdict.funnel);
+    prop_assert_eq!(verdict.funnel.completed, ran.goodbyes);
     prop_assert!(verdict.funnel.live == 0, "{:?}", verdict.funnel);
     for row in &verdict.convergence {
         prop_assert!(row.ghosts == 0 && row.false_capacity == 0, "{row:?}");
@@ -84,7 +93,7 @@ const DEFECTS: [(Defect, DefectName); 8] = [
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn a_clean_backend_gives_no_finding(specs in specs(), log in any::<bool>(), registry in any::<bool>(), fresh in any::<bool>()) {
@@ -265,5 +274,98 @@ fn idle_sample(at_us: u64, boot: &str) -> crate::counters::CounterSample {
         "frames_in": 0, "frames_out": 0, "cpu_us": 0, "rss_bytes": 0, "virtual_cost_us": 0
     });
     let snapshot = serde_json::from_value(snapshot).unwrap();
-    crate::counters::CounterSample { backend: 0, asked_at_us: at_us, answered_at_us: at_us + 1, snapshot, ends: Some(vec![]), sessions: None }
+    crate::counters::CounterSample {
+        backend: 0,
+        asked_at_us: at_us,
+        answered_at_us: at_us + 1,
+        snapshot,
+        ends: Some(vec![]),
+        sessions: None,
+    }
+}
+
+/// One shard's steps: times and batches.
+fn told() -> impl Strategy<Value = Vec<Vec<u64>>> {
+    proptest::collection::vec(proptest::collection::vec(0..60_u64, 0..12), 1..5)
+}
+
+/// Feeds the shards' steps in the order that `turns` chooses, each shard telling `step` at a time, and gives what comes out.
+fn merged(shards: &[Vec<u64>], turns: &[usize], step: usize, lost: Option<u32>) -> Vec<merge::Merged> {
+    let mut merger = merge::Merger::default();
+    let mut left: Vec<std::collections::VecDeque<LedgerEntry>> = Vec::new();
+    for (n, times) in shards.iter().enumerate() {
+        merger.open(SourceId { worker: n as u32, shard: 0 }, 0);
+        let mut times = times.clone();
+        times.sort_unstable();
+        let entry = |(i, at_us)| LedgerEntry {
+            index: proto::ids::PlanIndex((n * 100 + i) as u64),
+            at_us,
+            event: LedgerEvent::Attempted { backend: n },
+        };
+        left.push(times.into_iter().enumerate().map(entry).collect());
+    }
+    let mut out = Vec::new();
+    let rounds = turns.iter().copied().chain((0..shards.len()).cycle().take(shards.len() * 20));
+    for n in rounds.map(|turn| turn % shards.len()) {
+        let source = SourceId { worker: n as u32, shard: 0 };
+        let batch: Vec<LedgerEntry> = (0..step).filter_map(|_| left[n].pop_front()).collect();
+        let complete_to = left[n].front().map_or(100, |next| next.at_us);
+        merger.push(source, batch, complete_to);
+        out.extend(merger.ready());
+    }
+    for n in 0..shards.len() as u32 {
+        if lost == Some(n) {
+            merger.lose(n, 30, true);
+        } else {
+            merger.close(SourceId { worker: n, shard: 0 });
+        }
+        out.extend(merger.ready());
+    }
+    assert!(merger.drained());
+    assert_eq!(merger.irregular(), 0);
+    out
+}
+
+proptest! {
+    #[test]
+    fn any_interleaving_gives_the_same_order(shards in told(), turns in proptest::collection::vec(0..8_usize, 0..60), step in 1..4_usize, lost in proptest::option::of(0..4_u32)) {
+        let plain = merged(&shards, &[], 100, lost);
+        let other = merged(&shards, &turns, step, lost);
+        prop_assert_eq!(&plain, &other);
+        let time = |m: &merge::Merged| match m { merge::Merged::Entry(_, e) => e.at_us, merge::Merged::WorkerLost(l) => l.at_us,
+            merge::Merged::BackendKilled(_, at_us) => *at_us };
+        prop_assert!(plain.windows(2).all(|w| time(&w[0]) <= time(&w[1])), "{plain:?}");
+        let told: usize = shards.iter().map(Vec::len).sum();
+        prop_assert_eq!(plain.len(), told + usize::from(lost.is_some_and(|n| (n as usize) < shards.len())));
+    }
+}
+
+#[test]
+fn a_book_fed_nonsense_says_so_and_stays_whole() {
+    let mut book = book::Book::default();
+    let source = SourceId { worker: 0, shard: 0 };
+    let entry = |index, event| LedgerEntry { index: proto::ids::PlanIndex(index), at_us: 1, event };
+    let scheduled = || LedgerEvent::Scheduled { scenario: 0, protocol: Protocol::Grpc, end: EndKind::Graceful, client_ref: "run-1".into() };
+    let accepted = || LedgerEvent::Accepted { session_id: "s".into(), backend_id: "b".into(), boot_id: "x".into() };
+    let ended = || LedgerEvent::Ended { finish: Finish::Lost(FailureCause::Eof) };
+    let steps = [
+        (1, ended()),
+        (1, scheduled()),
+        (1, accepted()),
+        (1, ended()),
+        (1, scheduled()),
+        (1, LedgerEvent::Attempted { backend: 0 }),
+        (1, accepted()),
+        (1, accepted()),
+        (1, LedgerEvent::Failed { cause: FailureCause::Eof }),
+        (1, ended()),
+        (1, ended()),
+        (2, LedgerEvent::Attempted { backend: 9 }),
+    ];
+    for (index, event) in steps {
+        book.apply(source, entry(index, event));
+        assert!(book.funnel().adds_up(), "{:?}", book.funnel());
+    }
+    assert_eq!(book.irregular().len(), 8, "{:?}", book.irregular());
+    assert_eq!((book.funnel().established, book.funnel().failed, book.funnel().live), (1, 1, 0));
 }

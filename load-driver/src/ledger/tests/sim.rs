@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 
 use agent_server::admin::wire::{EndRecord, SessionJson, SnapshotJson};
-use proto::{
-    frame::Outcome,
-    ids::PlanIndex,
-};
+use proto::{frame::Outcome, ids::PlanIndex};
 
 use crate::{
     counters::CounterSample,
@@ -37,7 +34,9 @@ pub(super) enum Fate {
     Breaks,
     Rejected,
     /// Never told of acceptance; the backend counted it if so.
-    StartTimeout { counted: bool },
+    StartTimeout {
+        counted: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +90,9 @@ impl World {
     }
 }
 
-#[derive(Debug, Clone)]
+type Step = (u64, SourceId, LedgerEntry);
+
+#[derive(Debug, Clone, Copy)]
 enum Op {
     Start(usize),
     End(usize, Outcome),
@@ -118,6 +119,8 @@ pub(super) struct Ran {
     pub(super) verdict: Verdict,
     pub(super) strikes: u64,
     pub(super) settled_after_ms: u64,
+    /// Goodbyes that the driver told of.
+    pub(super) goodbyes: u64,
     pub(super) samples: Vec<crate::ledger::ConvergenceSample>,
 }
 
@@ -131,7 +134,7 @@ fn at(ms: u64) -> u64 {
 
 impl World {
     /// Driver's steps and the backend's operations, by time.
-    fn script(&self) -> (Vec<(u64, SourceId, LedgerEntry)>, Vec<(u64, Op)>) {
+    fn script(&self) -> (Vec<Step>, Vec<(u64, Op)>) {
         let (mut steps, mut ops) = (Vec::new(), Vec::new());
         for (i, spec) in self.specs.iter().enumerate() {
             self.session(i, spec, &mut steps, &mut ops);
@@ -144,7 +147,7 @@ impl World {
         (steps, ops)
     }
 
-    fn session(&self, i: usize, spec: &Spec, steps: &mut Vec<(u64, SourceId, LedgerEntry)>, ops: &mut Vec<(u64, Op)>) {
+    fn session(&self, i: usize, spec: &Spec, steps: &mut Vec<Step>, ops: &mut Vec<(u64, Op)>) {
         let source = SourceId { worker: spec.worker, shard: spec.shard };
         let worker_dies = self.kill_worker.filter(|(worker, _)| *worker == spec.worker).map(|(_, ms)| at(ms));
         let (begin, news) = (at(spec.start_ms) + i as u64, 1 + spec.delay_ms * MS / 2);
@@ -176,7 +179,7 @@ impl World {
         } else {
             EndKind::Graceful
         };
-        let protocol = if i % 2 == 0 { Protocol::Grpc } else { Protocol::Websocket };
+        let protocol = if i.is_multiple_of(2) { Protocol::Grpc } else { Protocol::Websocket };
         tell(begin, LedgerEvent::Scheduled { scenario: 0, protocol, end, client_ref: reference(i) });
         tell(begin, LedgerEvent::Attempted { backend: 0 });
         match spec.fate {
@@ -360,12 +363,14 @@ impl World {
         let mut ledger = Ledger::new(config);
         let sources: std::collections::BTreeSet<SourceId> =
             (0..3).flat_map(|worker| (0..2).map(move |shard| SourceId { worker, shard })).collect();
-        sources.iter().for_each(|source| ledger.open(*source, T0));
+        for source in &sources {
+            ledger.open(*source, T0);
+        }
         let mut server = Server { boot: 1, ..Server::default() };
         let (mut ops, mut told) = (std::collections::VecDeque::from(ops), BTreeMap::<SourceId, usize>::new());
         let mut read = (0, 0);
         let last = steps.iter().map(|(at, _, _)| *at).chain(ops.iter().map(|(at, _)| *at)).max().unwrap_or(T0).max(at(1));
-        let (mut worker_lost, mut backend_killed) = (false, false);
+        let (mut worker_lost, mut backend_killed, mut goodbyes) = (false, false, 0);
         for tick in 0..4_000 {
             // Every 50 ms the world moves on, every 100 ms shards tell, every 250 ms the counters are read.
             let now = at(tick * 50);
@@ -381,6 +386,8 @@ impl World {
                     let to = now.min(doomed);
                     let mine: Vec<&LedgerEntry> = steps.iter().filter(|(at, s, _)| s == source && *at < to).map(|(_, _, e)| e).collect();
                     let from = told.insert(*source, mine.len()).unwrap_or(0);
+                    let goodbye = |e: &&&LedgerEntry| matches!(e.event, LedgerEvent::Ended { finish: Finish::Goodbye(_) });
+                    goodbyes += mine[from..].iter().filter(goodbye).count() as u64;
                     ledger.entries(*source, mine[from..].iter().map(|e| (*e).clone()).collect(), to);
                 }
             }
@@ -389,7 +396,9 @@ impl World {
                 ledger.worker_lost(worker, at(ms), true);
             }
             if now > last + 200 * MS {
-                sources.iter().for_each(|source| ledger.source_done(*source));
+                for source in &sources {
+                    ledger.source_done(*source);
+                }
             }
             if tick % 5 == 0 {
                 self.poll(&mut ledger, &mut server, &mut ops, now, &mut read);
@@ -397,7 +406,7 @@ impl World {
             if ledger.settled(now) {
                 let verdict = ledger.verdict();
                 let settled_after_ms = now.saturating_sub(last) / MS;
-                return Ran { verdict, strikes: server.strikes, settled_after_ms, samples: ledger.drain_convergence().0 };
+                return Ran { verdict, strikes: server.strikes, settled_after_ms, goodbyes, samples: ledger.drain_convergence().0 };
             }
         }
         panic!("the ledger never settled: {:#?}", ledger.live());
@@ -416,7 +425,14 @@ impl World {
         }
     }
 
-    fn poll(&self, ledger: &mut Ledger, server: &mut Server, ops: &mut std::collections::VecDeque<(u64, Op)>, now: u64, read: &mut (u32, u64)) {
+    fn poll(
+        &self,
+        ledger: &mut Ledger,
+        server: &mut Server,
+        ops: &mut std::collections::VecDeque<(u64, Op)>,
+        now: u64,
+        read: &mut (u32, u64),
+    ) {
         let within = |span: Option<(u64, u64)>| span.is_some_and(|(from, to)| (at(from)..at(to)).contains(&now));
         let dead = self.kill_backend.is_some_and(|(ms, back)| now + 20 * MS >= at(ms) && (!back || now < at(ms + 500)));
         if within(self.blind) || dead {

@@ -1,0 +1,199 @@
+//! The last look at every boot: what its counters still say after windows and settling time.
+
+use std::collections::BTreeMap;
+
+use agent_server::admin::wire::SessionJson;
+
+use super::{
+    boot::Boot,
+    finding::Names,
+    keeper::Ledger,
+    reconcile,
+    session::Session,
+    verdict::{BackendVerdict, Proof},
+};
+use crate::plan::EndKind;
+
+/// Sums over the last looks.
+#[derive(Debug, Default)]
+pub(super) struct Last {
+    pub(super) ghosts: u64,
+    pub(super) ghost_names: Names,
+    /// Every ghost is known by name and ended by a timeout.
+    pub(super) all_timeouts: bool,
+    pub(super) by_kind: BTreeMap<String, u64>,
+    pub(super) short: u64,
+    pub(super) lost: u64,
+    pub(super) added: u64,
+    pub(super) log_mismatch: u64,
+    pub(super) rejected: u64,
+    pub(super) unverified: Vec<String>,
+    pub(super) backends: Vec<BackendVerdict>,
+    pub(super) notes: Vec<String>,
+}
+
+/// Sessions that ended, are in no complete log, and whose boot lives: still counted, if the counters say so.
+pub(super) fn ghost_sessions(ledger: &Ledger) -> Vec<&Session> {
+    let of_boot = |s: &Session| {
+        let boot = ledger.boots.get(&s.accepted.as_ref()?.boot)?;
+        let (end_us, _) = s.ending()?;
+        let at_us = boot.last.as_ref()?.asked_us;
+        let watched_us = ledger.watches.get(boot.backend)?.watched_us(end_us, at_us);
+        // A boot that is gone cannot take its ghosts back any more; it had the settling time as well.
+        let gone = boot.killed_us.is_some() || boot.replaced;
+        let patience = reconcile::window_us(s, &ledger.config) + if gone { ledger.config.settle_us } else { 0 };
+        Some(boot.complete_log() && s.record.is_none() && end_us < at_us && watched_us > patience)
+    };
+    ledger.book.sessions.values().filter(|s| of_boot(s) == Some(true)).collect()
+}
+
+/// The last look at one boot.
+pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
+    let Some(watch) = ledger.watches.get(boot.backend) else { return };
+    let label = format!("backend {} ({}, boot {})", boot.backend, boot.backend_id, boot.boot_id);
+    let proof = match (boot.has_log, boot.complete_log()) {
+        (_, true) => Proof::Sessions,
+        (true, false) => Proof::PartOfSessions,
+        (false, false) => Proof::Totals,
+    };
+    let Some(at) = &boot.last else {
+        // Torn snapshots are a finding of their own; that nothing could be read from them follows.
+        out.notes.push(format!("{label}: every one of its {} samples contradicts itself, so nothing more could be checked", boot.samples));
+        return;
+    };
+    let b = ledger.bounds(boot, at);
+    let missing: Vec<&Session> =
+        ghost_sessions(ledger).into_iter().filter(|s| s.accepted.as_ref().is_some_and(|a| a.boot == boot.index)).collect();
+    out.rejected += at.rejected.saturating_sub(boot.base.rejected);
+    out.backends.push(BackendVerdict {
+        backend: boot.backend,
+        backend_id: boot.backend_id.clone(),
+        boot_id: boot.boot_id.clone(),
+        proof,
+        samples: boot.samples,
+        gaps: watch.gaps,
+        longest_pause_us: watch.longest_pause_us,
+        killed: boot.killed_us.is_some(),
+        accepted: b.accepted,
+        started: at.started.saturating_sub(boot.base.started.1),
+        active: at.active.0,
+        live: b.possible - b.pending,
+    });
+    match proof {
+        Proof::Sessions => {}
+        Proof::PartOfSessions => {
+            out.notes
+                .push(format!("{label}: {} end records were lost before they were read, so totals stand in for them", boot.records_lost));
+        }
+        Proof::Totals => out.notes.push(format!("{label}: it lists no ends, so only totals were checked")),
+    }
+    if boot.killed_us.is_some() || boot.replaced {
+        if boot.replaced {
+            out.unverified.push(format!("{label}: it was replaced by another process on its own, and its last counts cannot be checked"));
+        }
+        for session in &missing {
+            out.ghost(session);
+        }
+        out.ghosts += missing.len() as u64;
+        return;
+    }
+    if at.asked_us < ledger.book.last_end_us(boot.backend) {
+        out.unverified.push(format!("{label}: no answer after its last session ended{}", reason(watch.last_gap.as_ref())));
+        return;
+    }
+    let never_added = (boot.base.started.0 + b.accepted).saturating_sub(at.started);
+    let foreign = reconcile::foreign_live(boot, &b, at);
+    let (least, most) =
+        (at.active.0 + boot.extras_before(at.asked_us) as i64, at.active.1 + (boot.extras.len() as u64 + never_added) as i64);
+    let ghosts = (least - (b.possible + foreign) as i64).max(0) as u64;
+    let pending = (least - ghosts as i64 - (b.possible - b.pending + foreign) as i64).max(0);
+    if pending > 0 && ghosts == 0 {
+        out.unverified.push(format!("{label}: it still counts {pending} ended sessions, and their detection windows were not over"));
+    }
+    out.ghosts += ghosts;
+    out.short += (b.sure as i64 - most).max(0) as u64;
+    out.lost += never_added;
+    if boot.ours_alone && !b.untold && (ledger.book.losses().is_empty() || boot.complete_log()) {
+        out.added += at.started.saturating_sub(boot.base.started.1 + b.attempted);
+    }
+    out.log_mismatch += (missing.len() as u64).saturating_sub(ghosts + never_added);
+    if boot.base.active > 0 {
+        out.notes.push(format!("{label}: it had {} sessions of others before the run; the bounds are wider by so many", boot.base.active));
+    }
+    if ghosts > 0 {
+        name_ghosts(ledger, boot, at.sessions.as_deref(), &missing, ghosts, out);
+    }
+}
+
+fn name_ghosts(ledger: &Ledger, boot: &Boot, registry: Option<&[SessionJson]>, missing: &[&Session], ghosts: u64, out: &mut Last) {
+    if missing.len() as u64 >= ghosts {
+        for session in missing.iter().take(ghosts as usize) {
+            out.ghost(session);
+        }
+        return;
+    }
+    for session in missing {
+        out.ghost(session);
+    }
+    let mut left = ghosts - missing.len() as u64;
+    let named = |session_id: &str| missing.iter().any(|s| s.name() == session_id);
+    for row in registry.unwrap_or_default().iter().filter(|row| ledger.config.is_ours(&row.client_ref) && !named(&row.session_id)) {
+        let session = ledger.book.find(boot.index, &row.client_ref, &row.session_id).and_then(|index| ledger.book.sessions.get(&index));
+        if left == 0 || session.is_some_and(|s| s.ending().is_none()) {
+            continue;
+        }
+        left -= 1;
+        match session {
+            Some(session) if session.accepted.is_some() => out.ghost(session),
+            _ => {
+                out.all_timeouts = false;
+                out.ghost_names.push(&row.session_id);
+            }
+        }
+    }
+    out.all_timeouts &= left == 0;
+}
+
+impl Last {
+    fn ghost(&mut self, session: &Session) {
+        self.all_timeouts &= session.timed_out();
+        self.ghost_names.push(session.name());
+        let kind = session.ending().and_then(|(_, kind)| kind).map_or("a broken connection", EndKind::name);
+        *self.by_kind.entry(kind.to_owned()).or_default() += 1;
+    }
+}
+
+fn reason(gap: Option<&(u64, String)>) -> String {
+    gap.map_or_else(String::new, |(_, reason)| format!(" (last failed poll: {reason})"))
+}
+
+/// Watched targets that never answered, and boots that only sessions told of.
+pub(super) fn unseen(ledger: &Ledger, out: &mut Last) {
+    for (backend, config) in ledger.config.backends.iter().enumerate().filter(|(_, b)| b.watched) {
+        let Some(watch) = ledger.watches.get(backend) else { continue };
+        let killed = ledger.kills.iter().any(|kill| kill.backend == backend);
+        if watch.boots.is_empty() && !killed {
+            let used = if ledger.book.first_attempt_us(backend).is_some() { "" } else { ", though no session went there" };
+            out.unverified.push(format!("backend {backend}: its counters never answered{used}{}", reason(watch.last_gap.as_ref())));
+        }
+        let strangers = ledger.book.sessions.values().filter(|s| {
+            s.attempted.is_some_and(|(b, _)| b == backend)
+                && s.accepted
+                    .as_ref()
+                    .is_some_and(|a| !ledger.boots.contains_key(&a.boot) && !ledger.kills.iter().any(|k| k.boot == a.boot))
+        });
+        let strangers = strangers.count();
+        if strangers > 0 && !watch.boots.is_empty() {
+            out.unverified
+                .push(format!("backend {backend}: {strangers} sessions were accepted by a process whose counters were never seen"));
+        }
+        if watch.gaps > 0 {
+            let shared = if config.fresh { "" } else { " (not started by this run)" };
+            out.notes.push(format!(
+                "backend {backend}{shared}: {} polls of its counters failed{}",
+                watch.gaps,
+                reason(watch.last_gap.as_ref())
+            ));
+        }
+    }
+}

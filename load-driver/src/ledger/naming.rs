@@ -1,0 +1,98 @@
+//! What is wrong, by name: every root once, with its size and what follows from it.
+
+use super::{
+    finding::{DefectName, Finding},
+    keeper::Ledger,
+    look::Last,
+};
+
+/// Every root once; what follows from it is not a finding of its own.
+pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
+    let (faults, records) = (&ledger.faults, &ledger.faults.records);
+    let mut out = subtracted_too_often(ledger, last);
+    if last.ghosts > 0 {
+        let timeouts = last.all_timeouts && last.ghost_names.total == last.ghosts;
+        let name = if timeouts { DefectName::ForgetOnTimeout } else { DefectName::Ghost };
+        let kinds: Vec<String> = last.by_kind.iter().map(|(kind, n)| format!("{n} by {kind}")).collect();
+        let by = if kinds.is_empty() { String::new() } else { format!(" (ended {})", kinds.join(", ")) };
+        let what = if timeouts { "all of them ended by a timeout" } else { "the backend looks fuller than it is, for ever" };
+        let text = format!("{} sessions ended, their windows are over, and the backend still counts them{by}: {what}", last.ghosts);
+        out.push(Finding::new(name, last.ghosts, text).with_ids(&last.ghost_names));
+    }
+    let by_totals = if last.ghosts == 0 { faults.excess_unexplained } else { 0 };
+    if faults.late.total > 0 {
+        let text =
+            format!("{} ends were counted after their window, the latest {} ms after the end", faults.late.total, faults.latest_us / 1_000);
+        out.push(Finding::new(DefectName::LateDecrement, faults.late.total, text).with_ids(&faults.late));
+    } else if by_totals > 0 {
+        let text = format!("up to {by_totals} sessions were counted as live after their windows, and no longer at the end");
+        out.push(Finding::new(DefectName::LateDecrement, by_totals, text));
+    }
+    if faults.torn > 0 {
+        let example = faults.torn_example.as_deref().unwrap_or_default();
+        let text = format!("{} snapshots labelled exact are no cut at one moment, the first at {example}", faults.torn);
+        out.push(Finding::new(DefectName::TornSnapshot, faults.torn, text));
+    }
+    if faults.wrong.total > 0 {
+        let pairs: Vec<String> = faults.wrong_pairs.iter().map(|(pair, n)| format!("{pair} ({n})")).collect();
+        let text = format!("{} ends were counted under a wrong outcome: {}", faults.wrong.total, pairs.join(", "));
+        out.push(Finding::new(DefectName::WrongOutcome, faults.wrong.total, text).with_ids(&faults.wrong));
+    }
+    let unknown = records.unknown.total.max(last.added);
+    if unknown > 0 {
+        let text = format!("the backend counted {unknown} sessions that this run never had, and nobody else talks to it");
+        out.push(Finding::new(DefectName::UnknownSessions, unknown, text).with_ids(&records.unknown));
+    }
+    if last.log_mismatch > 0 {
+        let text = format!("{} sessions ended and are not counted any more, but the end log does not tell of them", last.log_mismatch);
+        out.push(Finding::new(DefectName::EndLogMismatch, last.log_mismatch, text));
+    }
+    if !last.unverified.is_empty() {
+        out.push(Finding::new(DefectName::Unverified, last.unverified.len() as u64, last.unverified.join("; ")));
+    }
+    out
+}
+
+/// Everything that makes the count of live sessions too low.
+fn subtracted_too_often(ledger: &Ledger, last: &Last) -> Vec<Finding> {
+    let (faults, records) = (&ledger.faults, &ledger.faults.records);
+    let mut out = Vec::new();
+    if records.doubles.total > 0 {
+        let text = format!("{} ends were subtracted a second time for the same session", records.doubles.total);
+        out.push(Finding::new(DefectName::DoubleDecrement, records.doubles.total, text).with_ids(&records.doubles));
+    }
+    if records.empties > 0 {
+        let on_reject = records.empties <= last.rejected;
+        let name = if on_reject { DefectName::DecrementOnReject } else { DefectName::FalseCapacity };
+        let text = format!("{} ends were subtracted without a session, {} sessions were rejected", records.empties, last.rejected);
+        out.push(Finding::new(name, records.empties, text));
+    }
+    if last.lost > 0 {
+        let text = format!("{} sessions were accepted and never added to the backend's count", last.lost);
+        out.push(Finding::new(DefectName::Lost, last.lost, text));
+    }
+    let early = faults.early.total;
+    let short = last.short.max(faults.short_unexplained).max(early);
+    if short > 0 {
+        let text = format!("{short} live sessions were not counted: the backend looks emptier than it is");
+        out.push(Finding::new(DefectName::FalseCapacity, short, text).with_ids(&faults.early));
+    }
+    if out.is_empty() && faults.negative > 0 {
+        let text = format!("a gauge was below zero in {} snapshots, the lowest {}", faults.negative, faults.lowest);
+        out.push(Finding::new(DefectName::Negative, faults.negative, text));
+    }
+    if let Some(root) = out.first_mut() {
+        let mut follows = Vec::new();
+        if faults.short_samples > 0 {
+            follows.push(format!("{} snapshots showed up to {} live sessions too few", faults.short_samples, faults.short_most));
+        }
+        if faults.negative > 0 && root.name != DefectName::Negative {
+            follows.push(format!("{} snapshots had a gauge below zero, the lowest {}", faults.negative, faults.lowest));
+        }
+        if faults.uneven > 0 {
+            follows.push(format!("{} snapshots did not add up by as much", faults.uneven));
+        }
+        root.consequences = follows;
+    }
+    out
+}

@@ -1,0 +1,154 @@
+//! One session, as the driver and the backend's end log tell of it.
+
+use std::collections::BTreeMap;
+
+use proto::frame::{ErrorCode, Outcome};
+
+use super::{
+    book::BootIndex,
+    entry::{FailureCause, Finish},
+    merge::SourceId,
+};
+use crate::plan::{EndKind, Protocol};
+
+/// A session that may still matter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// Who ran it.
+    pub source: SourceId,
+    /// Index into the plan's scenarios.
+    pub scenario: u16,
+    /// Transport.
+    pub protocol: Protocol,
+    /// How the plan ends it.
+    pub planned: EndKind,
+    /// As sent to the backend.
+    pub client_ref: String,
+    /// Target and time of the dial, unix microseconds.
+    pub attempted: Option<(usize, u64)>,
+    /// The backend said that it counts it.
+    pub accepted: Option<Acceptance>,
+    /// The driver forced its end: how and when.
+    pub forced: Option<(EndKind, u64)>,
+    /// It is over.
+    pub over: Option<Over>,
+    /// The worker that ran it was killed; from here on it may have done things that nobody told.
+    pub untold_from_us: Option<u64>,
+    /// What the backend's end log says of it.
+    pub record: Option<Record>,
+    /// Without a record: the first time at which totals, or a new process, agreed that it is gone; the driver's clock.
+    pub agreed_us: Option<u64>,
+}
+
+/// Acceptance of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acceptance {
+    /// Unix microseconds.
+    pub at_us: u64,
+    /// The backend's name of it.
+    pub session_id: String,
+    /// The process that counts it.
+    pub boot: BootIndex,
+}
+
+/// End of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Over {
+    /// Unix microseconds: when it was forced, else when the driver saw it.
+    pub at_us: u64,
+    /// How.
+    pub how: How,
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// It had been accepted.
+    Finished(Finish),
+    /// It had not.
+    Failed(FailureCause),
+}
+
+/// The backend's decrement for a session: the first, and how many there were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// On the backend's clock.
+    pub server_at_us: u64,
+    /// On the driver's clock.
+    pub at_us: u64,
+    /// As counted; absent when the name is unknown.
+    pub outcome: Option<Outcome>,
+    /// Decrements in all.
+    pub count: u32,
+    /// Which process counted it.
+    pub boot: BootIndex,
+}
+
+impl Session {
+    /// The backend may have counted it although it never said so.
+    pub fn in_doubt(&self) -> bool {
+        self.attempted.is_some() && self.accepted.is_none() && self.over.is_none_or(|over| may_have_started(over.how))
+    }
+
+    /// When and how the driver ended it, or gave up on it.
+    pub fn end_kind(&self) -> Option<EndKind> {
+        match self.over?.how {
+            How::Finished(Finish::Forced(kind)) => Some(kind),
+            How::Finished(Finish::Goodbye(_) | Finish::ByServer(_)) => Some(EndKind::Graceful),
+            How::Finished(Finish::Lost(FailureCause::WorkerLost)) | How::Failed(FailureCause::WorkerLost) => Some(EndKind::KillWorker),
+            How::Finished(Finish::Lost(_)) | How::Failed(_) => None,
+        }
+    }
+
+    /// Since when the backend may have ended it, and by what: it was forced, or is over.
+    pub fn ending(&self) -> Option<(u64, Option<EndKind>)> {
+        match (self.over, self.forced) {
+            (Some(over), _) => Some((over.at_us, self.end_kind())),
+            (None, Some((kind, at_us))) if kind != EndKind::Graceful => Some((at_us, Some(kind))),
+            (None, _) => None,
+        }
+    }
+
+    /// From here on the driver no longer insists that it lives.
+    pub fn lives_until_us(&self) -> u64 {
+        let over = self.over.map_or(u64::MAX, |over| over.at_us);
+        let forced = self.forced.map_or(u64::MAX, |(_, at_us)| at_us);
+        over.min(forced).min(self.untold_from_us.unwrap_or(u64::MAX))
+    }
+
+    /// The backend ended it, or was left to end it, by a timeout.
+    pub fn timed_out(&self) -> bool {
+        matches!(
+            self.over.map(|over| over.how),
+            Some(How::Finished(
+                Finish::Forced(EndKind::HalfOpen) | Finish::ByServer(Outcome::TimedOut) | Finish::Goodbye(Outcome::TimedOut)
+            ))
+        )
+    }
+
+    /// The name to print: the backend's where known, else ours.
+    pub fn name(&self) -> &str {
+        self.accepted.as_ref().map_or(&self.client_ref, |accepted| &accepted.session_id)
+    }
+
+    /// A kill of its backend or worker ended it; the driver's own view comes later or never.
+    pub(super) fn closed_from_outside(&self, killed: &BTreeMap<BootIndex, u64>) -> bool {
+        self.accepted.as_ref().is_some_and(|accepted| killed.contains_key(&accepted.boot)) || self.untold_from_us.is_some()
+    }
+}
+
+/// The backend may have counted a session that failed so.
+const fn may_have_started(how: How) -> bool {
+    let How::Failed(cause) = how else { return true };
+    !matches!(
+        cause,
+        FailureCause::ConnectionRefused
+            | FailureCause::Unreachable
+            | FailureCause::ConnectTimeout
+            | FailureCause::TooManyFiles
+            | FailureCause::NotAnAgent
+            | FailureCause::Rejected
+            | FailureCause::Draining
+            | FailureCause::ServerError(ErrorCode::Overloaded | ErrorCode::Draining)
+    )
+}
