@@ -207,7 +207,7 @@ impl Ledger {
         let quiet_from = self.book.last_end_us(backend);
         let agrees = |at: &Reading| {
             let b = self.bounds(boot, at);
-            let live = b.possible - b.pending + reconcile::foreign_live(boot, &b, at);
+            let live = b.live() + reconcile::foreign_live(boot, &b, at);
             let in_doubt_pending = self.book.sessions.values().filter(|s| s.over.is_some() && s.in_doubt()).count() as u64;
             let all_logged = !boot.has_log || b.pending <= in_doubt_pending;
             at.asked_us > quiet_from && at.active.0 <= live as i64 && at.active.1 >= b.sure as i64 && b.overdue == 0 && all_logged
@@ -275,7 +275,7 @@ impl Ledger {
         if !judged {
             return;
         }
-        if !logged && active.0 <= (b.possible - b.pending) as i64 {
+        if !logged && active.0 <= b.live() as i64 {
             self.totals_agree(index, asked_us, answered_us);
         }
         self.kills_agree(backend, index, answered_us);

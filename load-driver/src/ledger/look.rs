@@ -77,7 +77,7 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
         accepted: b.accepted,
         started: at.started.saturating_sub(boot.base.started.1),
         active: at.active.0,
-        live: b.possible - b.pending,
+        live: b.live(),
     });
     match proof {
         Proof::Sessions => {}
@@ -103,10 +103,12 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
     }
     let never_added = (boot.base.started.0 + b.accepted).saturating_sub(at.started);
     let foreign = reconcile::foreign_live(boot, &b, at);
-    let (least, most) =
-        (at.active.0 + boot.extras_before(at.asked_us) as i64, at.active.1 + (boot.extras.len() as u64 + never_added) as i64);
+    let (least, most) = (
+        at.active.0 + boot.extras_before(at.asked_us.saturating_sub(ledger.config.grace_us)) as i64,
+        at.active.1 + (boot.extras.len() as u64 + never_added) as i64,
+    );
     let ghosts = (least - (b.possible + foreign) as i64).max(0) as u64;
-    let pending = (least - ghosts as i64 - (b.possible - b.pending + foreign) as i64).max(0);
+    let pending = (least - ghosts as i64 - (b.live() + foreign) as i64).max(0);
     if pending > 0 && ghosts == 0 {
         out.unverified.push(format!("{label}: it still counts {pending} ended sessions, and their detection windows were not over"));
     }

@@ -67,6 +67,8 @@ pub struct Bounds {
     pub possible: u64,
     /// Of the possible: ended, within the window.
     pub pending: u64,
+    /// Of the possible: ended and in the end log, so recently that the cut may have missed it.
+    pub fading: u64,
     /// Ended beyond their window and without an end record (when there is a log): ghosts, or late.
     pub overdue: u64,
     /// Surely in `started`.
@@ -75,6 +77,13 @@ pub struct Bounds {
     pub attempted: u64,
     /// A killed worker may have had more sessions than it told of.
     pub untold: bool,
+}
+
+impl Bounds {
+    /// Those that have not ended, as far as anybody knows.
+    pub fn live(&self) -> u64 {
+        self.possible - self.pending - self.fading
+    }
 }
 
 /// How long the backend may take for this session's end.
@@ -104,9 +113,15 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             continue;
         }
         b.attempted += 1;
-        if session.record.is_some_and(|r| r.boot == boot.index && r.server_at_us <= at.captured_us) {
-            // Nobody told us that it was accepted; that it ended tells.
-            b.accepted += u64::from(session.accepted.is_none());
+        if let Some(record) = session.record.filter(|r| r.boot == boot.index && r.server_at_us <= at.captured_us) {
+            // An end is written down a little before or after it is counted, and a cut is dated a little after it was made.
+            if record.server_at_us.saturating_add(config.grace_us) > at.captured_us {
+                b.possible += 1;
+                b.fading += 1;
+            } else {
+                // Nobody told us that it was accepted; that it ended tells.
+                b.accepted += u64::from(session.accepted.is_none());
+            }
             continue;
         }
         match session.ending() {
@@ -122,7 +137,7 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             _ => b.possible += 1,
         }
     }
-    b.accepted += boot.untold.values().filter(|ended_us| **ended_us <= at.captured_us).count() as u64;
+    b.accepted += boot.untold.values().filter(|ended_us| ended_us.saturating_add(config.grace_us) <= at.captured_us).count() as u64;
     b.attempted += book.extra_attempts(boot.backend) + boot.untold.len() as u64;
     b.untold = book.losses().iter().any(|loss| {
         let from = loss.known_to_us.values().copied().min().unwrap_or(loss.at_us);

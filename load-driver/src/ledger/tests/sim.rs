@@ -306,15 +306,9 @@ impl World {
         }
     }
 
-    fn sample(&self, server: &mut Server, asked: u64, cut: u64, answered: u64, read: &mut (u32, u64)) -> CounterSample {
-        if read.0 != server.boot {
-            *read = (server.boot, 0);
-        }
+    fn sample(&self, server: &mut Server, asked: u64, cut: u64, answered: u64) -> CounterSample {
         let active = server.active + self.others as i64;
         let torn = self.strikes(Defect::TornSnapshot, server);
-        let oldest = server.ends.len().saturating_sub(self.ring) as u64;
-        let ends: Vec<EndRecord> = server.ends.iter().filter(|e| e.seq >= read.1.max(oldest)).cloned().collect();
-        read.1 = server.ends.len() as u64;
         let session = |(id, client_ref): (&String, &String)| SessionJson {
             session_id: id.clone(),
             client_ref: client_ref.clone(),
@@ -342,7 +336,7 @@ impl World {
                 late_ends: 0,
                 live_tasks: server.live.len() as u64,
                 draining: false,
-                next_end: server.ends.len() as u64,
+                next_end: 0,
                 frames_in: 0,
                 frames_out: 0,
                 cpu_us: 0,
@@ -350,9 +344,17 @@ impl World {
                 virtual_cost_us: 0,
                 defects: BTreeMap::new(),
             },
-            ends: self.log.then_some(ends),
+            ends: None,
             sessions: self.registry.then(|| server.live.iter().map(session).collect()),
         }
+    }
+
+    fn ends(&self, server: &Server, read: &mut (u32, u64)) -> (Vec<EndRecord>, u64) {
+        let after = if read.0 == server.boot { read.1 } else { 0 };
+        let total = server.ends.len() as u64;
+        let oldest = server.ends.len().saturating_sub(self.ring) as u64;
+        *read = (server.boot, total);
+        (server.ends.iter().filter(|e| e.seq >= after.max(oldest)).cloned().collect(), total)
     }
 
     pub(super) fn run(&self) -> Ran {
@@ -441,10 +443,14 @@ impl World {
         if within(self.stopped) {
             return;
         }
-        // The cut lies within the poll; what happens after it is not in it.
+        // The cut lies within the poll. Ends go on after it: before its time is taken, and before the log is read.
         let cut = now + 7 * MS;
         self.serve_until(server, ops, cut);
-        let sample = self.sample(server, now, cut, now + 19 * MS, read);
+        let mut sample = self.sample(server, now, cut + 3 * MS, now + 19 * MS);
+        self.serve_until(server, ops, cut + 8 * MS);
+        let (ends, next_end) = self.ends(server, read);
+        sample.ends = self.log.then_some(ends);
+        sample.snapshot.next_end = next_end;
         ledger.sample(sample);
     }
 }
