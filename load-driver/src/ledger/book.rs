@@ -291,6 +291,11 @@ impl Book {
         self.folded_unrecorded.remove(&name_hash(boot, session_id))
     }
 
+    /// The plan killed this process.
+    pub(super) fn was_killed(&self, boot: BootIndex) -> bool {
+        self.killed.contains_key(&boot)
+    }
+
     /// Accepted on this boot and folded.
     pub(super) fn folded_on(&self, boot: BootIndex) -> u64 {
         self.folded.get(&boot).copied().unwrap_or(0)

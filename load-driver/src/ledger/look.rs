@@ -180,9 +180,7 @@ pub(super) fn unseen(ledger: &Ledger, out: &mut Last) {
         }
         let strangers = ledger.book.sessions.values().filter(|s| {
             s.attempted.is_some_and(|(b, _)| b == backend)
-                && s.accepted
-                    .as_ref()
-                    .is_some_and(|a| !ledger.boots.contains_key(&a.boot) && !ledger.kills.iter().any(|k| k.boot == a.boot))
+                && s.accepted.as_ref().is_some_and(|a| !ledger.boots.contains_key(&a.boot) && !ledger.book.was_killed(a.boot))
         });
         let strangers = strangers.count();
         if strangers > 0 && !watch.boots.is_empty() {
