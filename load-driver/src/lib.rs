@@ -1,7 +1,9 @@
 //! Load testing with synthetic voice agents: thousands of streams, counters proven.
 pub mod audio;
 pub mod caller;
+pub mod dialect;
 pub mod engine;
 pub mod ledger;
 pub mod plan;
 pub mod record;
+pub mod transport;
