@@ -85,8 +85,7 @@ fn pack(interval: ScenarioInterval, blobs: &mut Vec<u8>) -> Result<Scenario, Wir
     let mut put = |histogram: &Histogram<u64>| {
         serializer.serialize(histogram, blobs).map_err(|e| WireError::Malformed(format!("histogram cannot be written: {e}")))
     };
-    let latencies =
-        latencies.iter().map(|(metric, a, b)| Ok((*metric, put(a)?, put(b)?))).collect::<Result<Vec<_>, WireError>>()?;
+    let latencies = latencies.iter().map(|(metric, a, b)| Ok((*metric, put(a)?, put(b)?))).collect::<Result<Vec<_>, WireError>>()?;
     Ok(Scenario { scenario, latencies, counts, clamped })
 }
 
@@ -155,8 +154,7 @@ fn unpack(scenario: Scenario, blobs: &mut &[u8]) -> Result<ScenarioInterval, Wir
         deserializer.deserialize(&mut blob).map_err(|e| WireError::Malformed(format!("histogram cannot be read: {e}")))
     };
     let Scenario { scenario, latencies, counts, clamped } = scenario;
-    let latencies =
-        latencies.into_iter().map(|(metric, a, b)| Ok((metric, take(a)?, take(b)?))).collect::<Result<_, WireError>>()?;
+    let latencies = latencies.into_iter().map(|(metric, a, b)| Ok((metric, take(a)?, take(b)?))).collect::<Result<_, WireError>>()?;
     Ok(ScenarioInterval { scenario, latencies, counts, clamped })
 }
 

@@ -152,6 +152,10 @@ impl Inbound for WebSocketInbound {
                 Some(Err(error)) => return Poll::Ready(Received::Closed(cause::of_websocket(&error))),
                 Some(Ok(message)) => message,
             };
+            if message.is_close() {
+                // The codec has its answer ready; it fits, or the peer reads no answers.
+                let _ = Pin::new(&mut *stream).poll_flush(cx);
+            }
             drop(stream);
             let wire = match message {
                 Message::Binary(bytes) => Wire::Binary(bytes),

@@ -86,12 +86,7 @@ impl Drop for Place {
 
 impl Connection {
     fn new(limit: usize) -> Rc<Self> {
-        Rc::new(Self {
-            streams: Cell::new(0),
-            limit: Cell::new(limit),
-            closed: Rc::new(Cell::new(false)),
-            ready: OnceCell::new(),
-        })
+        Rc::new(Self { streams: Cell::new(0), limit: Cell::new(limit), closed: Rc::new(Cell::new(false)), ready: OnceCell::new() })
     }
 
     fn full(&self) -> bool {

@@ -54,13 +54,7 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Stream, FailureCause> {
     let outbound = Rc::new(RefCell::new(Outbound { send, queue: VecDeque::new(), waker: None }));
     let place = Rc::new(place);
     let link = GrpcLink { outbound: Rc::clone(&outbound), dialect: Rc::clone(&dialect), socket, own, _place: Rc::clone(&place) };
-    let inbound = GrpcInbound {
-        outbound,
-        dialect,
-        state: State::Head(response),
-        partial: BytesMut::new(),
-        _place: place,
-    };
+    let inbound = GrpcInbound { outbound, dialect, state: State::Head(response), partial: BytesMut::new(), _place: place };
     Ok(Stream { link: Box::new(link), inbound: Box::new(inbound), fresh })
 }
 
