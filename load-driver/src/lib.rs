@@ -5,3 +5,4 @@ pub mod engine;
 pub mod ledger;
 pub mod plan;
 pub mod record;
+pub mod threshold;
