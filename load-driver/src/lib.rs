@@ -6,4 +6,5 @@ pub mod engine;
 pub mod ledger;
 pub mod plan;
 pub mod record;
+pub mod threshold;
 pub mod transport;
