@@ -315,16 +315,12 @@ impl Core {
             }
         }
         self.actions = actions;
-        match failed {
-            Some(failed) => {
-                self.free(key, now, failed, inside);
-                if forced || failed { Flow::Stop } else { Flow::Drain }
-            }
-            None => {
-                self.rearm(key);
-                Flow::Continue
-            }
-        }
+        let Some(failed) = failed else {
+            self.rearm(key);
+            return Flow::Continue;
+        };
+        self.free(key, now, failed, inside);
+        if forced || failed { Flow::Stop } else { Flow::Drain }
     }
 
     /// Sets the wheel to what the caller, or its end, wants next.
@@ -366,9 +362,9 @@ impl Core {
                 let alive = Rc::clone(&self.tasks);
                 // Owned by the shard's task set, which is dropped with the shard.
                 tokio::task::spawn_local(async move {
-                    let _alive = alive;
                     // A peer that does not finish is what the bound is for.
                     let _ = tokio::time::timeout(CLOSE_BOUND, close).await;
+                    drop(alive);
                 });
             }
             Remains::Held(stream) => {

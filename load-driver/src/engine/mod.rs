@@ -61,18 +61,10 @@ impl Engine {
         events: Sender<EngineEvent>,
     ) -> io::Result<EngineHandle> {
         let control = Arc::new(Control::default());
-        let plan = Arc::new(plan);
         let mut handle = EngineHandle { control: Arc::clone(&control), threads: Vec::new() };
+        let common = shard::Start { shard: 0, plan: Arc::new(plan), options, targets, clock, control, events };
         for shard in 0..options.shards.max(1) {
-            let start = shard::Start {
-                shard,
-                plan: Arc::clone(&plan),
-                options,
-                targets: Arc::clone(&targets),
-                clock,
-                control: Arc::clone(&control),
-                events: events.clone(),
-            };
+            let start = shard::Start { shard, ..common.clone() };
             handle.threads.push(thread::Builder::new().name(format!("shard-{shard}")).spawn(move || shard::run(start))?);
         }
         Ok(handle)

@@ -33,6 +33,7 @@ use crate::{
 const IDLE: Duration = Duration::from_millis(10);
 
 /// What a shard is started with.
+#[derive(Clone)]
 pub(super) struct Start {
     pub(super) shard: usize,
     pub(super) plan: Arc<Plan>,
@@ -162,20 +163,23 @@ async fn send_all(core: &RefCell<Core>, events: &Sender<EngineEvent>, shard: usi
 }
 
 /// Says so when a session's task unwinds: its slot would stay for ever, and the run would be wrong.
-struct Watch(Rc<Shard>);
+struct Watch {
+    shard: Rc<Shard>,
+    /// Counts the task among those that are not over.
+    _alive: Rc<()>,
+}
 
 impl Drop for Watch {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.panicked.set(true);
+            self.shard.panicked.set(true);
         }
     }
 }
 
 /// The task of one session: connects, then hands what comes in to the caller.
 async fn session(shard: Rc<Shard>, alive: Rc<()>, departure: Departure, connector: Rc<dyn Connector>) {
-    let _alive = alive;
-    let _watch = Watch(Rc::clone(&shard));
+    let watch = Watch { shard: Rc::clone(&shard), _alive: alive };
     let ticket = departure.ticket;
     let stream = match connector.open(departure.dial).await {
         Ok(stream) => stream,
@@ -198,6 +202,7 @@ async fn session(shard: Rc<Shard>, alive: Rc<()>, departure: Departure, connecto
         // A peer that does not finish is what the bound is for.
         let _ = tokio::time::timeout(CLOSE_BOUND, drain(inbound)).await;
     }
+    drop(watch);
 }
 
 async fn drain(mut inbound: Box<dyn Inbound>) {

@@ -47,7 +47,7 @@ enum Head {
 
 #[derive(Serialize, Deserialize)]
 struct Scenario {
-    scenario: u16,
+    number: u16,
     /// Lengths of the two histograms that follow the head.
     latencies: Vec<(Metric, usize, usize)>,
     counts: Vec<(Counter, u64)>,
@@ -86,7 +86,7 @@ fn pack(interval: ScenarioInterval, blobs: &mut Vec<u8>) -> Result<Scenario, Wir
         serializer.serialize(histogram, blobs).map_err(|e| WireError::Malformed(format!("histogram cannot be written: {e}")))
     };
     let latencies = latencies.iter().map(|(metric, a, b)| Ok((*metric, put(a)?, put(b)?))).collect::<Result<Vec<_>, WireError>>()?;
-    Ok(Scenario { scenario, latencies, counts, clamped })
+    Ok(Scenario { number: scenario, latencies, counts, clamped })
 }
 
 fn write_frame(out: &mut impl Write, head: &Head, blobs: &[u8]) -> Result<(), WireError> {
@@ -153,9 +153,9 @@ fn unpack(scenario: Scenario, blobs: &mut &[u8]) -> Result<ScenarioInterval, Wir
         *blobs = rest;
         deserializer.deserialize(&mut blob).map_err(|e| WireError::Malformed(format!("histogram cannot be read: {e}")))
     };
-    let Scenario { scenario, latencies, counts, clamped } = scenario;
+    let Scenario { number, latencies, counts, clamped } = scenario;
     let latencies = latencies.into_iter().map(|(metric, a, b)| Ok((metric, take(a)?, take(b)?))).collect::<Result<_, WireError>>()?;
-    Ok(ScenarioInterval { scenario, latencies, counts, clamped })
+    Ok(ScenarioInterval { scenario: number, latencies, counts, clamped })
 }
 
 #[cfg(test)]
@@ -183,7 +183,9 @@ mod tests {
 
     fn histogram(values: &[u64]) -> Histogram<u64> {
         let mut histogram = Histogram::new_with_bounds(1, 60_000_000, 3).expect("bounds");
-        values.iter().for_each(|v| histogram.saturating_record(*v));
+        for value in values {
+            histogram.saturating_record(*value);
+        }
         histogram
     }
 

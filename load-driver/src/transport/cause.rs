@@ -90,9 +90,10 @@ pub(super) fn of_websocket(error: &tokio_tungstenite::tungstenite::Error) -> Fai
     use tokio_tungstenite::tungstenite::{Error as WsError, error::ProtocolError};
     match error {
         WsError::Io(io) => of_io(io),
-        WsError::ConnectionClosed | WsError::AlreadyClosed => FailureCause::Eof,
-        // No close frame before the end of the socket.
-        WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake) => FailureCause::Eof,
+        // Without the handshake: the end of the socket came before a close frame.
+        WsError::ConnectionClosed | WsError::AlreadyClosed | WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
+            FailureCause::Eof
+        }
         _ => FailureCause::Protocol,
     }
 }

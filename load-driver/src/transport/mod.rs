@@ -123,7 +123,7 @@ pub enum Received {
 pub enum How {
     /// Goodbyes were said, or the peer ended it: nothing is forced.
     Done,
-    /// RST_STREAM, or a close frame without goodbye.
+    /// `RST_STREAM`, or a close frame without goodbye.
     Cancel,
     /// FIN.
     Fin,

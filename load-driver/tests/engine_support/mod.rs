@@ -1,5 +1,5 @@
 //! Peers for transports: written by hand on h2 and tungstenite, so that a test decides every frame.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use std::{future::poll_fn, time::Duration};
 
