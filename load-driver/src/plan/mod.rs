@@ -234,6 +234,8 @@ pub enum Wait {
     After(Duration),
     /// At this time of the run.
     At(Micros),
+    /// So long after the previous turn's begin, or when its answer is over if that is later.
+    Cycle(Duration),
 }
 
 /// As [`ActTemplate`], drawn.
