@@ -1,7 +1,10 @@
 //! Load testing with synthetic voice agents: thousands of streams, counters proven.
+pub mod arrival;
 pub mod audio;
 pub mod caller;
+pub mod cli;
 pub mod engine;
 pub mod ledger;
 pub mod plan;
+pub mod profile;
 pub mod record;

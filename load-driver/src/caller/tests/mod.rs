@@ -67,7 +67,6 @@ pub(super) fn scenario(turns: Vec<TurnTemplate>) -> ScenarioPlan {
         session_length: None,
         ends: Vec::new(),
         kill_at: None,
-        graceful_stop: Duration::ZERO,
         backend: None,
         own_connection: false,
         speaking_ratio: None,
