@@ -57,3 +57,59 @@ pub fn compose(config: &SessionConfig, session: u64, turn: u64, tools: &[String]
 pub fn heard_words(heard_ms: u32) -> usize {
     (heard_ms / WORD_MS) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use proto::dist::Distribution;
+
+    use super::*;
+
+    fn config(tool_rate: f64) -> SessionConfig {
+        SessionConfig {
+            backend_id: String::new(),
+            boot_id: String::new(),
+            think: Distribution::Lognormal(Duration::from_millis(300), 0.4),
+            tool_timeout: Duration::from_secs(5),
+            response: Distribution::Uniform(Duration::from_secs(1), Duration::from_secs(3)),
+            tool_rate,
+            endpoint_silence: Duration::from_millis(500),
+            vad_threshold: 300.0,
+            max_duration: Duration::from_mins(20),
+            idle_timeout: Duration::from_mins(1),
+            seed: 4,
+        }
+    }
+
+    #[test]
+    fn a_turn_depends_on_seed_session_and_number_only() {
+        let tools = ["a".to_owned()];
+        let turn = |session, number| compose(&config(0.5), session, number, &tools, None);
+        assert_eq!(turn(3, 5), turn(3, 5));
+        assert_ne!(turn(3, 5).seed, turn(3, 6).seed);
+        assert_ne!(turn(3, 5).seed, turn(4, 5).seed);
+        let hint = TurnHint { response_ms: Some(70), ..TurnHint::default() };
+        let hinted = compose(&config(0.5), 3, 5, &tools, Some(&hint));
+        assert_eq!((hinted.think, hinted.seed, hinted.frames), (turn(3, 5).think, turn(3, 5).seed, 4));
+    }
+
+    #[test]
+    fn tools_are_called_at_their_rate_unless_a_hint_says() {
+        let tools = ["a".to_owned(), "b".to_owned()];
+        let calls = |rate| (0..1_000).filter(|&n| compose(&config(rate), 0, n, &tools, None).tool.is_some()).count();
+        assert_eq!((calls(0.0), calls(1.0)), (0, 1_000));
+        assert!((200..300).contains(&calls(0.25)), "{}", calls(0.25));
+        assert_eq!(compose(&config(1.0), 0, 0, &[], None).tool, None);
+        assert_eq!(compose(&config(1.0), 0, 0, &tools, Some(&TurnHint::default())).tool, None);
+        let hint = TurnHint { tool: Some("b".to_owned()), ..TurnHint::default() };
+        assert_eq!(compose(&config(0.0), 0, 0, &tools, Some(&hint)).tool, Some(1));
+    }
+
+    #[test]
+    fn an_answer_has_a_frame_at_least_and_a_bound() {
+        let frames = |length| compose(&SessionConfig { response: Distribution::Constant(length), ..config(0.0) }, 0, 0, &[], None).frames;
+        assert_eq!(frames(Duration::ZERO), 1);
+        assert_eq!(frames(Duration::from_millis(20)), 1);
+        assert_eq!(frames(Duration::from_millis(21)), 2);
+        assert_eq!(frames(Duration::MAX), 30_000);
+    }
+}

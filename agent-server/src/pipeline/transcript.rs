@@ -130,3 +130,45 @@ impl Recogniser {
         said.map_or_else(|| made_up(self.seed, words_in(speech_us).max(self.shown)), str::to_owned)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partials_grow_on_their_cadence_and_the_final_holds_them() {
+        let mut recogniser = Recogniser::new(9, Micros(0));
+        assert_eq!(recogniser.partial(None, 299_000, Micros(299_999)), None);
+        let first = recogniser.partial(None, 300_000, Micros(300_000)).unwrap();
+        assert_eq!(recogniser.next_partial(), Micros(600_000));
+        let second = recogniser.partial(None, 600_000, Micros(610_000)).unwrap();
+        assert!(second.starts_with(&first) && second.len() > first.len());
+        assert_eq!(recogniser.partial(None, 600_000, Micros(900_000)), None, "no new word");
+        assert_eq!(recogniser.next_partial(), Micros(1_200_000));
+        let last = recogniser.last(None, 700_000);
+        assert!(last.starts_with(&second), "{last} / {second}");
+    }
+
+    #[test]
+    fn a_late_partial_comes_once() {
+        let mut recogniser = Recogniser::new(9, Micros(0));
+        assert!(recogniser.partial(None, 5_000_000, Micros(5_000_000)).is_some());
+        assert_eq!(recogniser.next_partial(), Micros(5_100_000));
+    }
+
+    #[test]
+    fn a_hint_is_said_word_by_word() {
+        let mut recogniser = Recogniser::new(9, Micros(0));
+        let said = Some("book a table");
+        assert_eq!(recogniser.partial(said, 300_000, Micros(300_000)).as_deref(), Some("book"));
+        assert_eq!(recogniser.partial(said, 9_000_000, Micros(600_000)).as_deref(), Some("book a table"));
+        assert_eq!(recogniser.partial(said, 9_900_000, Micros(900_000)), None);
+        assert_eq!(recogniser.last(said, 1), "book a table");
+    }
+
+    #[test]
+    fn endless_speech_makes_no_endless_text() {
+        assert!(Recogniser::new(1, Micros(0)).last(None, u64::MAX).len() < 8_000);
+        assert_eq!(made_up(1, 0), "");
+    }
+}

@@ -158,3 +158,49 @@ impl Dice {
         (self.next() >> 40) as f32 / (1 << 24) as f32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn frames_have_the_formats_size_and_share_one_memory() {
+        for format in AudioFormat::ALL {
+            let voice = Voice::of("x", 0);
+            let (a, b) = (voice.frame(format, 0, 0), voice.frame(format, 0, 1));
+            assert_eq!(a.len(), format.frame_bytes());
+            assert_eq!(a.as_ptr().wrapping_add(a.len()), b.as_ptr());
+            assert_eq!(voice.frame(format, 4, 400).as_ptr(), a.as_ptr(), "it goes round");
+            assert_eq!(voice.frame(format, u32::MAX, u32::MAX).len(), format.frame_bytes());
+        }
+    }
+
+    #[test]
+    fn every_phrase_of_every_voice_begins_loud_and_has_pauses_and_no_clipping() {
+        for voice in (0..VOICES as u8).map(Voice) {
+            for format in AudioFormat::ALL {
+                for phrase in 0..PHRASES as u32 {
+                    let rms: Vec<f32> = (0..PHRASE_FRAMES as u32).map(|n| format.rms(&voice.frame(format, phrase, n))).collect();
+                    assert!(rms[1] > 2_000.0, "{voice:?} {format} {phrase}: {}", rms[1]);
+                    let loud = rms.iter().filter(|&&r| r > 2_000.0).count();
+                    assert!((50..90).contains(&loud), "{voice:?} {format} {phrase}: {loud}");
+                    assert!(rms[PHRASE_FRAMES - 9..].iter().all(|&r| r < 10.0));
+                }
+            }
+            let samples = render(voice, 16_000);
+            assert!(samples.iter().filter(|s| s.unsigned_abs() >= 32_000).count() * 1_000 < samples.len(), "{voice:?} clips");
+        }
+    }
+
+    #[test]
+    fn a_voice_depends_on_name_and_seed_only_and_all_are_reached() {
+        assert_eq!(Voice::of("anna", 5), Voice::of("anna", 5));
+        assert_eq!(render(Voice(3), 8_000), render(Voice(3), 8_000));
+        assert_ne!(render(Voice(3), 8_000), render(Voice(4), 8_000));
+        let names: HashSet<_> = (0..200).map(|n| Voice::of(&format!("voice {n}"), 1)).collect();
+        let seeds: HashSet<_> = (0..200).map(|seed| Voice::of("anna", seed)).collect();
+        assert_eq!((names.len(), seeds.len()), (VOICES, VOICES));
+    }
+}
