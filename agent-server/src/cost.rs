@@ -144,7 +144,9 @@ mod tests {
 
     #[test]
     fn wrong_specs_say_why() {
-        for (text, why) in [("speaking", "PHASE=TIME"), ("shouting=1us", "no phase"), ("idle=x", "duration"), ("idle=1s", "longer than the frame")] {
+        for (text, why) in
+            [("speaking", "PHASE=TIME"), ("shouting=1us", "no phase"), ("idle=x", "duration"), ("idle=1s", "longer than the frame")]
+        {
             let error = text.parse::<CostSpec>().unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
         }

@@ -123,7 +123,8 @@ impl ServerConfig {
         ] {
             ensure!(!time.is_zero(), "{name} is 0: choose a time above 0");
         }
-        for (name, window) in [("http2_stream_window", self.http2_stream_window), ("http2_connection_window", self.http2_connection_window)] {
+        for (name, window) in [("http2_stream_window", self.http2_stream_window), ("http2_connection_window", self.http2_connection_window)]
+        {
             ensure!((65_535..=WINDOW_MAX).contains(&window), "{name} is {window}: choose 65535 to {WINDOW_MAX} bytes");
         }
         ensure!(self.http2_max_streams > 0, "http2_max_streams is 0: choose at least 1");
@@ -225,7 +226,8 @@ mod tests {
 
     #[test]
     fn what_serialises_reads_back() {
-        let flags = ["--listen=127.0.0.1:0", "--idle-timeout=90s", "--cost=virtual:speaking=200us", "--defect=ghost=0.1", "--stop-on-stdin-eof"];
+        let flags =
+            ["--listen=127.0.0.1:0", "--idle-timeout=90s", "--cost=virtual:speaking=200us", "--defect=ghost=0.1", "--stop-on-stdin-eof"];
         let args = parse(&flags);
         let text = serde_json::to_string(&args).unwrap();
         assert_eq!(serde_json::from_str::<ServeArgs>(&text).unwrap(), args);

@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Request, Response};
+use http::Request;
 use proto::{
     frame::{ErrorCode, SessionError},
     voiceagent::v1::voice_agent_server::{self, VoiceAgent, VoiceAgentServer},

@@ -1,17 +1,20 @@
 //! `voiceagent.v1`, over gRPC and over WebSocket.
 
+use prost::Message;
 use proto::{
     frame::{ClientEvent, ErrorCode, ServerEvent, SessionError},
     native,
     voiceagent::v1,
 };
-use prost::Message;
 
 use super::{Dialect, Frame, WebSocketDialect};
 
 /// Over WebSocket: see [`Socket`].
-pub(super) const WEBSOCKET: WebSocketDialect =
-    WebSocketDialect { name: "voiceagent.v1: protobuf in binary frames, its JSON form in text frames", path: native::WEBSOCKET_PATH, open: || Box::new(Socket::default()) };
+pub(super) const WEBSOCKET: WebSocketDialect = WebSocketDialect {
+    name: "voiceagent.v1: protobuf in binary frames, its JSON form in text frames",
+    path: native::WEBSOCKET_PATH,
+    open: || Box::new(Socket::default()),
+};
 
 /// Over gRPC: a message is an event.
 #[derive(Debug, Default)]

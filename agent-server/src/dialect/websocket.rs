@@ -218,10 +218,9 @@ impl Socket {
 /// What the client sent that is no frame; none when the connection broke.
 fn wrong_frame(error: &WsError) -> Option<SessionError> {
     match error {
-        WsError::Capacity(CapacityError::MessageTooLong { size, max_size }) => Some(SessionError::fatal(
-            ErrorCode::MessageTooLarge,
-            format!("a message of {size} bytes is over the limit of {max_size}"),
-        )),
+        WsError::Capacity(CapacityError::MessageTooLong { size, max_size }) => {
+            Some(SessionError::fatal(ErrorCode::MessageTooLarge, format!("a message of {size} bytes is over the limit of {max_size}")))
+        }
         WsError::Capacity(error) => Some(SessionError::fatal(ErrorCode::MessageTooLarge, error.to_string())),
         WsError::Utf8(_) => Some(SessionError::fatal(ErrorCode::MalformedMessage, "a text frame is not UTF-8")),
         WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,

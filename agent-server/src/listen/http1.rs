@@ -64,10 +64,7 @@ pub(super) async fn serve(shard: Arc<Shard>, io: Heard, peer: Arc<Peer>) {
 type Answer = Response<Full<Bytes>>;
 
 /// Takes the upgrade of a known path; says what would have been right otherwise.
-fn answer(
-    request: &Request<Incoming>,
-    chosen: &OnceLock<&'static WebSocketDialect>,
-) -> Ready<Result<Answer, std::convert::Infallible>> {
+fn answer(request: &Request<Incoming>, chosen: &OnceLock<&'static WebSocketDialect>) -> Ready<Result<Answer, std::convert::Infallible>> {
     let result = handshake(request.method(), request.uri().path(), request.headers());
     ready(Ok(match result {
         Ok((dialect, accept)) => {

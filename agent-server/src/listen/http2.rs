@@ -67,7 +67,6 @@ pub(super) async fn serve(shard: Arc<Shard>, grpc: Grpc, io: Heard, peer: Arc<Pe
     }
 }
 
-
 /// Spawns onto the shard's own tasks, so that none outlives it.
 #[derive(Debug, Clone)]
 struct Owned(TaskTracker);

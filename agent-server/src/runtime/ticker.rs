@@ -27,7 +27,12 @@ mod imp {
         /// Must be called inside a runtime with IO enabled. Starts paused.
         pub fn new() -> io::Result<Self> {
             let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-            Ok(Self { timer: AsyncFd::register_with_interest(timer, Interest::READABLE)?, armed: false })
+            #[expect(
+                deprecated,
+                reason = "its unsoundness needs a lying AsRawFd; an OwnedFd does not lie, and the successor is unsafe to call"
+            )]
+            let timer = AsyncFd::with_interest(timer, Interest::READABLE)?;
+            Ok(Self { timer, armed: false })
         }
 
         /// Waits for the next tick; starts ticking if paused. Cancel-safe.

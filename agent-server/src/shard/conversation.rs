@@ -41,7 +41,6 @@ enum State {
 impl Conversation {
     /// A stream that was just opened.
     pub fn new(shard: Arc<Shard>, peer: Arc<Peer>) -> Self {
-        shard.streams.fetch_add(1, Relaxed);
         Self { shard, peer, state: State::Waiting }
     }
 
@@ -72,7 +71,7 @@ impl Conversation {
             self.refuse(SessionError { fatal: true, ..error });
         } else {
             match self.shard.open(start) {
-                Ok(link) => self.state = State::Open(link),
+                Ok(link) => self.leave_waiting(State::Open(link)),
                 Err(full) => self.refuse(SessionError::fatal(ErrorCode::Overloaded, format!("{full}: retry later or on another backend"))),
             }
         }
@@ -82,7 +81,12 @@ impl Conversation {
         tracing::debug!(code = ?error.code, "stream refused: {error}");
         *self.shard.shared.refused.lock().entry(error.code).or_default() += 1;
         let close = Close { outcome: None, error: Some(error.clone()) };
-        self.state = State::Refused(Some(ServerEvent::Error(error)), close);
+        self.leave_waiting(State::Refused(Some(ServerEvent::Error(error)), close));
+    }
+
+    fn leave_waiting(&mut self, state: State) {
+        self.shard.started.fetch_add(1, Relaxed);
+        self.state = state;
     }
 
     /// The client's side ended without goodbye, or its connection did, or it has gone silent: [`Peer`] knows.
@@ -120,7 +124,9 @@ impl Drop for Conversation {
         if let State::Open(link) = &self.state {
             link.lost(&self.peer);
         }
-        self.shard.streams.fetch_sub(1, Relaxed);
+        if !self.waiting() {
+            self.shard.started.fetch_sub(1, Relaxed);
+        }
     }
 }
 

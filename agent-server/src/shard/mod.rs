@@ -26,11 +26,11 @@ use slab::Slab;
 use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::{conversation::Link, queue::SendQueue};
 pub use self::{
     conversation::{Conversation, Next},
     shared::{Counters, Shared},
 };
-use self::{conversation::Link, queue::SendQueue};
 use crate::{
     runtime::{ticker::Ticker, wheel::Wheel},
     session::{Effect, Session},
@@ -55,8 +55,8 @@ pub struct Shard {
     scratch: Mutex<Vec<Effect>>,
     /// Sessions in the slab: those that have not ended.
     live: AtomicU64,
-    /// Streams that are open, started or not, ended or not.
-    streams: AtomicU64,
+    /// Streams that are open and began a session or were refused one: somebody may still have words to hear.
+    started: AtomicU64,
     /// Wakes the ticker when the first session comes.
     first: Notify,
     /// Tasks of this shard's connections and streams.
@@ -101,7 +101,7 @@ impl Shard {
             table: Mutex::new(Table { slots: Slab::new(), wheel: Wheel::new(now) }),
             scratch: Mutex::new(Vec::new()),
             live: AtomicU64::new(0),
-            streams: AtomicU64::new(0),
+            started: AtomicU64::new(0),
             first: Notify::new(),
             tasks: TaskTracker::new(),
             counters: Counters::default(),
@@ -123,9 +123,19 @@ impl Shard {
         self.live.load(Relaxed)
     }
 
-    /// Streams that are open, with or without a session.
-    pub fn streams(&self) -> u64 {
-        self.streams.load(Relaxed)
+    /// Open streams that began a session or were refused one.
+    pub fn started(&self) -> u64 {
+        self.started.load(Relaxed)
+    }
+
+    /// A connection was dealt to this shard.
+    pub fn count_connection(&self) {
+        self.counters.connections.fetch_add(1, Relaxed);
+    }
+
+    /// A connection was given up because its peer went silent.
+    pub fn count_silent(&self) {
+        self.counters.silent.fetch_add(1, Relaxed);
     }
 
     /// Admits a session and gives its first events to its queue.

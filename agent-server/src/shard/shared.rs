@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use proto::frame::ErrorCode;
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::ServerConfig, runtime::clock::Clock, session::SessionConfig, fault::Defects, tracker::Sessions};
+use crate::{config::ServerConfig, fault::Defects, runtime::clock::Clock, session::SessionConfig, tracker::Sessions};
 
 /// One server process.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub struct Shared {
     /// New with every process.
     pub boot_id: String,
     draining: AtomicBool,
+    /// Cancelled when an operator asks for the drain.
+    pub drain_asked: CancellationToken,
     /// Cancelled when the drain begins: connections say goodbye.
     pub drain: CancellationToken,
     /// Cancelled when connections must go.
@@ -42,15 +44,24 @@ pub struct Shared {
 
 impl Shared {
     /// Nothing is served yet.
-    pub fn new(clock: Clock, config: ServerConfig, sessions: Arc<Sessions>, backend_id: String, boot_id: String) -> Arc<Self> {
+    pub fn new(
+        clock: Clock,
+        config: ServerConfig,
+        sessions: Arc<Sessions>,
+        defects: Arc<Defects>,
+        backend_id: String,
+        boot_id: String,
+    ) -> Arc<Self> {
         Arc::new(Self {
             clock,
             session: Arc::new(config.session(&backend_id, &boot_id)),
             config,
             sessions,
+            defects,
             backend_id,
             boot_id,
             draining: AtomicBool::new(false),
+            drain_asked: CancellationToken::new(),
             drain: CancellationToken::new(),
             stop: CancellationToken::new(),
             refused: Mutex::new(BTreeMap::new()),
@@ -62,11 +73,10 @@ impl Shared {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Takes no more sessions and tells connections; true for the first call.
-    pub fn begin_drain(&self) -> bool {
-        let first = !self.draining.swap(true, Ordering::AcqRel);
+    /// Takes no more sessions and tells connections.
+    pub fn begin_drain(&self) {
+        self.draining.store(true, Ordering::Release);
         self.drain.cancel();
-        first
     }
 }
 
