@@ -4,6 +4,7 @@ pub mod arrival;
 pub mod audio;
 pub mod caller;
 pub mod cli;
+pub mod counters;
 pub mod dialect;
 pub mod engine;
 pub mod ledger;
