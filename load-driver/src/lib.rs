@@ -5,4 +5,6 @@ pub mod engine;
 pub mod ledger;
 pub mod plan;
 pub mod record;
+pub mod report;
+pub mod system;
 pub mod threshold;
