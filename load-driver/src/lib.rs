@@ -11,5 +11,7 @@ pub mod ledger;
 pub mod plan;
 pub mod profile;
 pub mod record;
+pub mod report;
+pub mod system;
 pub mod threshold;
 pub mod transport;
