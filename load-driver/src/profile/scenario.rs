@@ -104,7 +104,7 @@ pub struct Scenario {
     /// Refusals are what this scenario is for: they are no errors.
     #[serde(default)]
     pub expect_rejected: bool,
-    /// Free labels, for submetrics: `turn_response{who:customer}`.
+    /// Free labels, kept with the results.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
 }
