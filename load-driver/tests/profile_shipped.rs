@@ -113,6 +113,13 @@ fn forced_kill_kills_enough_in_every_way_and_is_over_in_a_minute() {
         }
     }
     assert!(plan.ends_at() + profile.counters.settle.0 < Micros::from_millis(55_000), "{}", plan.ends_at());
+    for scenario in plan.scenarios.iter().filter(|scenario| scenario.kill_at.is_none() && !scenario.name.starts_with("overtime")) {
+        for lane in scenario.lanes.iter().filter(|lane| !lane.repeat) {
+            let session = plan.session(usize::from(scenario.number), lane.number, 0, lane.start);
+            let over = lane.start + session.length.unwrap() + TURN;
+            assert!(over <= lane.stop + lane.grace, "{}: stopped before its own end", session.client_ref);
+        }
+    }
     let cap = profile.server["max_sessions"].as_u64().unwrap();
     assert!(most_open(&plan, 2) >= cap + 40, "too few are refused");
     for backend in [0, 1] {
@@ -120,10 +127,12 @@ fn forced_kill_kills_enough_in_every_way_and_is_over_in_a_minute() {
     }
 }
 
+/// Longest turn of `forced-kill`: a session ends at the first boundary after its length.
+const TURN: Duration = Duration::from_secs(6);
+
 /// Most sessions open at once on a backend, as planned: one that is cut by a kill lives until then, one that times out until the deadline,
 /// a half-open one until the keepalive finds it; a turn may take some seconds to its boundary.
 fn most_open(plan: &Plan, backend: usize) -> u64 {
-    const TURN: Duration = Duration::from_secs(6);
     let mut changes: Vec<(Micros, i64)> = Vec::new();
     for scenario in plan.scenarios.iter().filter(|scenario| scenario.backend == Some(backend)) {
         for lane in &scenario.lanes {

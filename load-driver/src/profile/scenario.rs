@@ -23,6 +23,7 @@ use crate::{
 /// One crowd of callers that behave alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map of scenario settings")]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, each a key of the profile")]
 pub struct Scenario {
     /// How sessions arrive.
     pub executor: ExecutorName,
@@ -247,6 +248,9 @@ impl Scenario {
             c.weights(&self.end.0.iter().map(|end| end.weight).collect::<Vec<_>>());
         });
         let kill_backend = self.end.0.iter().any(|end| end.kind == EndKind::KillBackend);
+        if self.kills() && self.end.0.len() > 1 {
+            c.error("end", "a kill takes every session of the scenario: it cannot be one end of several", "make two scenarios of it");
+        }
         if self.kills() && self.kill_at.is_none() {
             c.error("end", "a kill needs the run time at which it happens", "add `kill_at: 20s` to the scenario");
         }
@@ -259,6 +263,12 @@ impl Scenario {
                 );
             } else if at <= self.start_time {
                 c.error("kill_at", "the kill comes before the scenario begins", "choose a run time after `startTime`");
+            } else if at.0 > arrival::end_of(&self.schedule(), self.executor.executor()) + self.graceful_stop.0 {
+                c.error(
+                    "kill_at",
+                    "the kill comes after `gracefulStop`, when every session is over",
+                    "kill earlier, or make `duration` or `gracefulStop` longer",
+                );
             }
         }
         if kill_backend && !world.embedded {

@@ -20,6 +20,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks what is below a key or list item.
+    #[expect(clippy::needless_pass_by_value, reason = "a name or a number, whichever is at hand")]
     pub(super) fn within<R>(&mut self, key: impl ToString, check: impl FnOnce(&mut Self) -> R) -> R {
         self.path.push(key.to_string());
         let result = check(self);
@@ -53,7 +54,7 @@ impl<'a> Checker<'a> {
         for (at, weight) in weights.iter().enumerate() {
             if !weight.is_finite() || *weight < 0.0 {
                 self.within(at, |c| {
-                    c.error("weight", format!("the weight {weight} is not 0 or more"), "write how often, relative to the others")
+                    c.error("weight", format!("the weight {weight} is not 0 or more"), "write how often, relative to the others");
                 });
             }
         }
