@@ -79,3 +79,35 @@ fn what_cannot_be_read_says_so() {
     let error = load(&Source::of("none/such.yaml"), &[]).unwrap_err().to_string();
     assert!(error.starts_with("failed to read the profile none/such.yaml: "), "{error}");
 }
+
+/// Whatever a file holds, it is refused in words or accepted and planned, never a panic.
+#[test]
+fn a_mangled_profile_never_panics() {
+    use proptest::prelude::*;
+    let texts: Vec<Vec<String>> =
+        load_driver::profile::SHIPPED.iter().map(|profile| profile.text.lines().map(str::to_owned).collect()).collect();
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    let words =
+        ["", "-", "[", "{}", "null", "-1", "1e308", ".nan", "&a", "*a", "<<: *a", "\u{7f}ü: x", "'", "\t", "9999999999999999999999"];
+    let strategy = (0..texts.len(), proptest::collection::vec((0usize..80, 0usize..3, 0usize..words.len()), 1..6));
+    proptest!(ProptestConfig::with_cases(300), |((which, edits) in strategy)| {
+        let mut lines = texts[which].clone();
+        for (at, how, word) in edits {
+            let at = at % lines.len();
+            match how {
+                0 => drop(lines.remove(at)),
+                1 => lines.insert(at, words[word].to_owned()),
+                _ => {
+                    // The value of a line is another.
+                    let key = lines[at].split_once(':').map(|(key, _)| key.to_owned());
+                    lines[at] = key.map_or_else(|| words[word].to_owned(), |key| format!("{key}: {}", words[word]));
+                }
+            }
+        }
+        fs::write(file.path(), lines.join("\n")).unwrap();
+        if let Err(error) = load(&Source::File(file.path().to_owned()), &[]) {
+            let text = error.to_string();
+            prop_assert!(text.contains("-->"), "{}", text);
+        }
+    });
+}

@@ -8,6 +8,7 @@ mod conversation;
 mod decode;
 mod document;
 mod driver;
+mod ends;
 mod error;
 mod named;
 mod overrides;
@@ -31,10 +32,11 @@ pub use self::{
     conversation::{BargeIn, Cancel, Conversation, Say, Says, Tool, Turn},
     document::Document,
     driver::{Counters, Driver, Http2},
+    ends::{Ends, WeightedEnd},
     error::{Diagnostic, Place, ProfileError},
     named::Named,
     overrides::Override,
-    scenario::{Ends, ExecutorName, Scenario, WeightedEnd},
+    scenario::{ExecutorName, Scenario},
     schema::schema,
     shipped::{SHIPPED, ShippedProfile, shipped, shipped_clip},
     target::{Address, Target},
