@@ -27,7 +27,7 @@ const JITTER: u64 = 40;
 /// Speech between silences, so loud that no detector misses it.
 fn spoken() -> Vec<Arc<Utterance>> {
     let format = AudioFormat::Pcm16k;
-    let samples = |loud: bool| (0..format.frame_samples()).map(move |n| if !loud { 0 } else { 4_000 * (1 - 2 * (n % 2) as i16) });
+    let samples = |loud: bool| (0..format.frame_samples()).map(move |n| if loud { 4_000 * (1 - 2 * (n % 2) as i16) } else { 0 });
     let pcm: Vec<i16> = (0..45).flat_map(|frame| samples((2..42).contains(&frame))).collect();
     let (speech_start_us, speech_end_us) = (ONSET * 1_000, END * 1_000);
     vec![Arc::new(Utterance { format, payload: format.encode(&pcm), speech_start_us, speech_end_us, text: "one two three".to_owned() })]
