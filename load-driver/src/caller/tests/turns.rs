@@ -430,3 +430,15 @@ fn a_speaking_ratio_fixes_the_rhythm_unless_the_answer_takes_longer() {
     answer(&mut bench, second + Duration::from_millis(700), 2);
     assert_eq!(begins(&mut bench, second + Duration::from_millis(760)), 1, "when it was heard out");
 }
+
+#[test]
+fn a_second_response_does_not_take_the_answers_place() {
+    let mut bench = Bench::live(session(2));
+    bench.hear(2_000, response_start(1, 1));
+    bench.hear_frames(2_000, 1, 3);
+    bench.hear(2_060, response_start(2, 1));
+    bench.hear(2_060, response_end(1, ResponseStatus::Completed));
+    bench.hear_frames(2_060, 2, 20);
+    assert_eq!(bench.samples(Metric::TurnResponse), [(1_670, 1_670, 2_000)]);
+    assert_eq!(bench.count(Counter::TurnsAnswered), 1);
+}
