@@ -105,12 +105,11 @@ impl Socket {
                 }
                 Poll::Ready(Some(Err(error))) => {
                     self.reading = false;
-                    match wrong_frame(&error) {
-                        Some(error) => conversation.receive(Err(error)),
-                        None => {
-                            self.broken = true;
-                            conversation.lost();
-                        }
+                    if let Some(error) = wrong_frame(&error) {
+                        conversation.receive(Err(error));
+                    } else {
+                        self.broken = true;
+                        conversation.lost();
                     }
                 }
             }
