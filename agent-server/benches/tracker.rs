@@ -64,14 +64,14 @@ impl Design for Atomics {
     }
 }
 
-/// Signed cells as in Java's `LongAdder`: cheap, and its sum is no snapshot.
-struct Adder([CachePadded<AtomicI64>; SHARDS]);
+/// Signed cells as in Java's `LongAdder`: cheap, and its sum is no snapshot. A cell belongs to the thread that acts, so a session
+/// that another thread ends goes down on another cell: here each thread has one for starts and one for ends.
+struct Adder([CachePadded<AtomicI64>; 2 * SHARDS]);
 
 impl Design for Adder {
     fn pair(&self, thread: usize) {
-        let cell = &self.0[thread % SHARDS];
-        cell.fetch_add(1, Ordering::SeqCst);
-        cell.fetch_sub(1, Ordering::SeqCst);
+        self.0[thread % SHARDS].fetch_add(1, Ordering::SeqCst);
+        self.0[SHARDS + thread % SHARDS].fetch_sub(1, Ordering::SeqCst);
     }
 
     fn read(&self) -> (u64, u64, i64) {
