@@ -163,7 +163,9 @@ async fn drain(shared: &Shared, shards: &[Arc<Shard>], health: &HealthReporter, 
     if gone.await.is_err() && live() > 0 {
         tracing::warn!(live = live(), "drain timeout: ending the remaining sessions as drained");
     }
-    shards.iter().for_each(|shard| shard.drain_all());
+    for shard in shards {
+        shard.drain_all();
+    }
     let _ = timeout(FAREWELL, async {
         while streams() > 0 {
             sleep(LOOK).await;

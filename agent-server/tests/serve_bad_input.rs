@@ -76,7 +76,7 @@ fn cases() -> Vec<Case> {
         case!("two starts", true, |c| c.send(start("again")).await, AlreadyStarted, Some((9, 1008)), &Form::ALL),
         case!("garbage later", true, |c| c.send_raw(&[0xff; 20]).await, MalformedMessage, Some((3, 1007)), PROTOBUF),
         case!("garbage JSON later", true, |c| c.send_raw(b"hello").await, MalformedMessage, Some((3, 1007)), &[Form::Json]),
-        case!("odd PCM", true, |c| c.send(audio(0, &[0; 641])).await, BadAudio, Some((3, 1008)), &Form::ALL),
+        case!("odd PCM", true, |c| c.send(audio(0, &[0; 641])).await, BadAudio, None, &Form::ALL),
         case!("an oversize message", true, |c| c.send(audio(0, &vec![0; 70_000])).await, MessageTooLarge, Some((11, 1009)), &Form::ALL),
         case!("a gap", true, |c| c.send(audio(7, &[0; 640])).await, SequenceGap, None, &Form::ALL),
         case!(

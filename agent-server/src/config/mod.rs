@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(config.idle_timeout, Duration::from_secs(90));
         assert_eq!(config.think, Distribution::Uniform(Duration::from_secs(1), Duration::from_secs(2)));
         assert_eq!(config.defects, ["ghost=0.5"]);
-        assert_eq!(config.max_duration, Duration::from_secs(1200));
+        assert_eq!(config.max_duration, Duration::from_mins(20));
     }
 
     #[test]

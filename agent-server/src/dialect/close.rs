@@ -12,7 +12,7 @@
 //! | deadline, idle | `DEADLINE_EXCEEDED` | 1008 |
 //! | fault of the server | `INTERNAL` | 1011 |
 
-use proto::frame::ErrorCode;
+use proto::frame::{ErrorCode, Outcome};
 use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, coding::CloseCode};
 use tonic::{Code, Status};
 
@@ -23,14 +23,23 @@ const REASON_MAX: usize = 123;
 
 /// None closes with `OK`.
 pub(super) fn grpc_status(close: &Close) -> Option<Status> {
-    let error = close.error.as_ref()?;
-    Some(Status::new(codes(error.code).0, error.message.clone()))
+    let (code, message) = why(close)?;
+    Some(Status::new(codes(code).0, message))
+}
+
+/// None for an end in order. A drained session is told so by its last event; whoever looks at the status alone must not take it for complete.
+fn why(close: &Close) -> Option<(ErrorCode, &str)> {
+    match (&close.error, close.outcome) {
+        (Some(error), _) => Some((error.code, &error.message)),
+        (None, Some(Outcome::Drained)) => Some((ErrorCode::Draining, "the server went away before the session was done")),
+        (None, _) => None,
+    }
 }
 
 pub(super) fn websocket_frame(close: &Close) -> CloseFrame {
-    let (code, reason) = match &close.error {
+    let (code, reason) = match why(close) {
         None => (CloseCode::Normal, close.outcome.map_or("", |o| o.name())),
-        Some(error) => (codes(error.code).1, error.message.as_str()),
+        Some((code, message)) => (codes(code).1, message),
     };
     let end = (0..=reason.len().min(REASON_MAX)).rev().find(|&i| reason.is_char_boundary(i)).unwrap_or(0);
     CloseFrame { code, reason: reason[..end].to_owned().into() }

@@ -105,12 +105,11 @@ impl Socket {
                 }
                 Poll::Ready(Some(Err(error))) => {
                     self.reading = false;
-                    match wrong_frame(&error) {
-                        Some(error) => conversation.receive(Err(error)),
-                        None => {
-                            self.broken = true;
-                            conversation.lost();
-                        }
+                    if let Some(error) = wrong_frame(&error) {
+                        conversation.receive(Err(error));
+                    } else {
+                        self.broken = true;
+                        conversation.lost();
                     }
                 }
             }
@@ -199,19 +198,23 @@ impl Socket {
     }
 
     /// Says goodbye, bounded.
-    async fn close(mut self, close: &Close) {
-        if self.broken {
+    async fn close(self, close: &Close) {
+        let Self { mut stream, conversation, reading, broken, .. } = self;
+        if broken {
             return;
         }
         let frame = websocket_frame(close);
         let _ = timeout(CLOSE_LIMIT, async {
-            if self.stream.send(Message::Close(Some(frame))).await.is_ok() && self.reading {
+            let sent = stream.send(Message::Close(Some(frame))).await.is_ok();
+            // Our last words are out: whatever waits for the session need not wait for its peer's manners.
+            drop(conversation);
+            if sent && reading {
                 // To the peer's own close frame, so that it has read ours before the connection goes.
-                while let Some(Ok(_)) = self.stream.next().await {}
+                while let Some(Ok(_)) = stream.next().await {}
             }
         })
         .await;
-        close_gently(self.stream.into_inner()).await;
+        close_gently(stream.into_inner()).await;
     }
 }
 

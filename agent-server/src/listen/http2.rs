@@ -51,7 +51,7 @@ pub(super) async fn serve(shard: Arc<Shard>, grpc: Grpc, io: Heard, peer: Arc<Pe
         tokio::select! {
             result = connection.as_mut() => {
                 if let Err(error) = result {
-                    tracing::debug!("HTTP/2 connection ended: {error}");
+                    tracing::debug!("HTTP/2 connection ended: {error:?}");
                 }
                 return;
             }

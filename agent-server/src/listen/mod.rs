@@ -4,7 +4,7 @@ mod http1;
 mod http2;
 mod peer;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{
@@ -21,6 +21,8 @@ use crate::{dialect::Grpc, shard::Shard};
 const BACKLOG: i32 = 4096;
 /// Connections that wait for a busy shard before the next shard is tried, and before accepting waits.
 const HANDED: usize = 1024;
+/// For a connection to write what is left when the server stops.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How an HTTP/2 connection begins, and no HTTP/1.1 request does.
 const HTTP2: &[u8; 4] = b"PRI ";
 
@@ -97,9 +99,11 @@ pub async fn serve(shard: Arc<Shard>, grpc: Grpc, mut inbox: Inbox) {
         let (shard, grpc, stop) = (Arc::clone(&shard), grpc.clone(), stop.clone());
         let tasks = shard.tasks().clone();
         tasks.spawn(async move {
+            let mut connection = pin!(connection(shard, grpc, stream));
             tokio::select! {
-                () = connection(shard, grpc, stream) => {}
-                () = stop.cancelled() => {}
+                () = connection.as_mut() => {}
+                // Sessions have ended; their last words may still be on the way to the kernel.
+                () = stop.cancelled() => drop(timeout(LAST_WORDS, connection).await),
             }
         });
     }

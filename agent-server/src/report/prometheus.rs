@@ -1,4 +1,4 @@
-//! `/metrics`: OpenMetrics text, made from one snapshot at each scrape, so that its figures agree with each other.
+//! `/metrics` in the text format of `OpenMetrics`, made from one snapshot at each scrape, so that its figures agree with each other.
 
 use std::{collections::BTreeMap, fmt};
 

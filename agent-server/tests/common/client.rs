@@ -1,6 +1,6 @@
 //! Clients of both transports that show their wire: what they send may be wrong, how they leave may be rude.
 
-use std::{collections::VecDeque, net::SocketAddr};
+use std::net::SocketAddr;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
@@ -54,6 +54,8 @@ pub enum Client {
 }
 
 pub struct Grpc {
+    client: h2::client::SendRequest<Bytes>,
+    address: SocketAddr,
     send: Option<h2::SendStream<Bytes>>,
     response: Option<h2::client::ResponseFuture>,
     recv: Option<h2::RecvStream>,
@@ -66,6 +68,8 @@ pub struct Grpc {
 pub struct Ws {
     stream: Option<WebSocketStream<TcpStream>>,
     json: bool,
+    /// Before the first frame came, the server cannot know the form.
+    heard_json: bool,
     socket: std::net::TcpStream,
 }
 
@@ -83,7 +87,7 @@ impl Client {
                 let (stream, socket) = connect(address).await;
                 let url = format!("ws://{address}{}", native::WEBSOCKET_PATH);
                 let (stream, _) = within("the upgrade", client_async(url, stream)).await.unwrap();
-                Self::Ws(Box::new(Ws { stream: Some(stream), json: form == Form::Json, socket }))
+                Self::Ws(Box::new(Ws { stream: Some(stream), json: form == Form::Json, heard_json: false, socket }))
             }
         }
     }
@@ -163,7 +167,10 @@ impl Client {
 impl Grpc {
     async fn open(address: SocketAddr) -> Self {
         let (stream, socket) = connect(address).await;
-        let (client, mut connection) = h2::client::handshake(stream).await.unwrap();
+        // Our own limits on streams that we reset must not end the connection: answers to them may be on their way.
+        let mut builder = h2::client::Builder::new();
+        builder.max_local_error_reset_streams(None);
+        let (client, mut connection) = builder.handshake(stream).await.unwrap();
         let (freeze, frozen) = oneshot::channel::<()>();
         let connection = tokio::spawn(async move {
             tokio::select! {
@@ -171,14 +178,23 @@ impl Grpc {
                 Ok(()) = frozen => std::future::pending::<()>().await,
             }
         });
-        let mut client = client.ready().await.unwrap();
-        let request = http::Request::post(format!("http://{address}/voiceagent.v1.VoiceAgent/Session"))
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .body(())
-            .unwrap();
-        let (response, send) = client.send_request(request, false).unwrap();
-        Self { send: Some(send), response: Some(response), recv: None, buffer: BytesMut::new(), connection, freeze: Some(freeze), socket }
+        let (response, send) = open_stream(client.clone(), address).await;
+        Self {
+            client,
+            address,
+            send: Some(send),
+            response: Some(response),
+            recv: None,
+            buffer: BytesMut::new(),
+            connection,
+            freeze: Some(freeze),
+            socket,
+        }
+    }
+
+    /// Another stream of the same connection.
+    pub async fn open_another(&self) -> (h2::client::ResponseFuture, h2::SendStream<Bytes>) {
+        open_stream(self.client.clone(), self.address).await
     }
 
     fn send(&mut self, bytes: Bytes) {
@@ -279,10 +295,11 @@ impl Ws {
             let message = match self.stream.as_mut().unwrap().next().await {
                 Some(Ok(Message::Text(text))) => {
                     assert!(self.json, "the server answers in the form of the first frame: {text}");
+                    self.heard_json = true;
                     native::server_from_json(&text).unwrap()
                 }
                 Some(Ok(Message::Binary(bytes))) => {
-                    assert!(!self.json, "the server answers in the form of the first frame");
+                    assert!(!self.heard_json, "the server answers in the form of the first frame");
                     v1::ServerMessage::decode(bytes).unwrap()
                 }
                 Some(Ok(Message::Close(frame))) => return Got::Closed(frame.map(|f| f.code.into())),
@@ -308,6 +325,21 @@ impl Ws {
         }
         Some(self)
     }
+}
+
+async fn open_stream(client: h2::client::SendRequest<Bytes>, address: SocketAddr) -> (h2::client::ResponseFuture, h2::SendStream<Bytes>) {
+    let mut client = client.ready().await.unwrap();
+    let request = http::Request::post(format!("http://{address}/voiceagent.v1.VoiceAgent/Session"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())
+        .unwrap();
+    client.send_request(request, false).unwrap()
+}
+
+/// An event as a message with its gRPC prefix.
+pub fn grpc_message(event: &ClientEvent) -> Bytes {
+    framed(&native::client_message(event.clone()).encode_to_vec())
 }
 
 fn framed(message: &[u8]) -> Bytes {

@@ -29,8 +29,9 @@ impl Server {
     /// On free ports, with quick agents, and these flags.
     pub fn start(flags: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_agent-server"))
-            .args(["serve", "--listen=127.0.0.1:0", "--shards=2", "--think=20ms", "--log=warn", "--stop-on-stdin-eof"])
+            .args(["serve", "--listen=127.0.0.1:0", "--shards=2", "--think=20ms", "--stop-on-stdin-eof"])
             .args(flags)
+            .env("AGENT_SERVER_LOG", "warn")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
