@@ -183,7 +183,7 @@ impl Core {
         let protocol = scenario.protocol;
         let own_connection = scenario.own_connection || session.end.needs_own_connection();
         let lane = scenario.lanes.get(start.position).copied()?;
-        let stop_at = lane.stop + scenario.graceful_stop;
+        let stop_at = lane.stop + lane.grace;
         self.log(&session, now, LedgerEvent::Attempted { backend });
         self.serial += 1;
         self.dialling += 1;
