@@ -12,6 +12,7 @@ pub mod plan;
 pub mod profile;
 pub mod record;
 pub mod report;
+pub mod run;
 pub mod system;
 pub mod threshold;
 pub mod transport;

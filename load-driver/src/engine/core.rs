@@ -23,8 +23,8 @@ use crate::{
 
 /// A lane whose session failed begins the next so much later, so that a refused port is a failure a second and not a busy loop.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// Sessions that are told to stop have so long to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(5);
+/// Past the deadline of a stop, callers wait for the answer to their goodbye by themselves; who is still there after this is cut.
+const GOODBYE: Duration = Duration::from_secs(6);
 /// Length of an interval.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A ledger without news is confirmed this often.
@@ -160,7 +160,7 @@ impl Core {
         slot.wake = Micros::NEVER;
         if slot.stop_at <= now {
             slot.stop_at = Micros::NEVER;
-            slot.caller.stop(now + GOODBYE, now, &mut self.actions);
+            slot.caller.stop(now, now, &mut self.actions);
         }
         slot.caller.step(now, &mut self.actions);
         self.apply(key, now, false);
@@ -376,7 +376,7 @@ impl Core {
 
     // ----- the end of the run -----
 
-    /// Nothing begins any more; every session says goodbye by `deadline`, and is cut then.
+    /// Nothing begins any more; every session says goodbye by `deadline`.
     pub(super) fn stop(&mut self, deadline: Micros) {
         if self.phase != Phase::Running {
             return;
@@ -416,7 +416,7 @@ impl Core {
     /// Past the deadline of a stop, goodbyes are over.
     pub(super) fn enforce(&mut self) {
         if let Phase::Stopping(deadline) = self.phase
-            && self.clock.now() > deadline
+            && self.clock.now() > deadline + GOODBYE
         {
             self.abort();
         }

@@ -79,7 +79,7 @@ pub struct EngineHandle {
 }
 
 impl EngineHandle {
-    /// Begins nothing more; sessions say goodbye by `deadline` (run time) and are cut then.
+    /// Begins nothing more; sessions say goodbye by `deadline` (run time) and are cut when the answer does not come in a few seconds.
     pub fn stop(&self, deadline: Micros) {
         self.control.give(Order::Stop(deadline));
     }

@@ -27,7 +27,7 @@ use crate::{
     ledger::{BackendConfig, Ledger, LedgerConfig, LiveView, SourceId, Windows},
     plan::{EndKind, Plan},
     profile::Target,
-    record::{Counter, Metric, Registry, ScenarioLabel, Second, ShardRecorder, histogram},
+    record::{Funnels, Measurements, Metric, Registry, ScenarioLabel, Second, ShardRecorder, histogram},
     report::{Event, Exit, Reporters, RunInfo, Stage},
     system::{ProcessTrack, Sampler},
     threshold::Monitor,
@@ -98,6 +98,7 @@ pub(super) struct Run {
     pub(super) set: TargetSet,
     pub(super) ledger: Ledger,
     pub(super) registry: Registry,
+    pub(super) funnels: Funnels,
     pub(super) monitor: Monitor,
     pub(super) driver: Usage,
     pub(super) backends: BTreeMap<usize, Usage>,
@@ -148,7 +149,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     drop(news_in);
     let labels: Vec<ScenarioLabel> = plan.scenarios.iter().map(|s| ScenarioLabel::from(&**s)).collect();
     let monitor = Monitor::new(prepared.thresholds.clone());
-    let mut registry = Registry::new(start_us, labels);
+    let mut registry = Registry::new(start_us, labels.clone());
     if let Some((window, metrics)) = monitor.windows() {
         registry.keep_recent(window, metrics);
     }
@@ -165,6 +166,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         clock,
         ledger,
         registry,
+        funnels: Funnels::new(labels),
         monitor,
         driver: Usage::default(),
         backends: usage,
@@ -324,7 +326,7 @@ impl Run {
             Happening::News(None) => {}
             Happening::Look(Some(look)) => self.look(look),
             Happening::Look(None) => tracing::error!("the pollers ended: counters are not watched any more"),
-            Happening::Kill => self.kill().await,
+            Happening::Kill => self.kill(reporters).await,
             Happening::Revive => self.revive().await,
             Happening::Second => self.second(reporters),
             Happening::Signal => self.signalled(),
@@ -349,7 +351,10 @@ impl Run {
     fn event(&mut self, worker: u32, event: EngineEvent, reporters: &mut Reporters) {
         let source = |shard: usize| SourceId { worker, shard: shard as u32 };
         match event {
-            EngineEvent::Ledger { shard, entries, complete_to_us } => self.ledger.entries(source(shard), entries, complete_to_us),
+            EngineEvent::Ledger { shard, entries, complete_to_us } => {
+                entries.iter().for_each(|entry| self.funnels.apply(entry));
+                self.ledger.entries(source(shard), entries, complete_to_us);
+            }
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
             EngineEvent::Done { shard } => {
                 self.ledger.source_done(source(shard));
@@ -368,8 +373,7 @@ impl Run {
 
     fn interval(&mut self, worker: u32, mut report: IntervalReport, reporters: &mut Reporters) {
         if worker == 0 {
-            let frames = report.scenarios.iter().flat_map(|s| &s.counts);
-            self.driver.frames += frames.filter(|(c, _)| matches!(c, Counter::FramesSent | Counter::FramesReceived)).map(|(_, n)| n).sum::<u64>();
+            self.driver.frames += report.scenarios.iter().map(|s| finish::frames(&s.counts)).sum::<u64>();
         }
         report.shard = global_shard(worker, report.shard);
         let closed = self.registry.add(report);
@@ -416,15 +420,15 @@ impl Run {
     }
 
     /// Makes the next planned kill.
-    async fn kill(&mut self) {
+    async fn kill(&mut self, reporters: &mut Reporters) {
         let kill = self.kills.remove(0);
         match kill.victim {
-            Victim::Worker { scenario } => self.kill_worker(scenario).await,
+            Victim::Worker { scenario } => self.kill_worker(scenario, reporters).await,
             Victim::Backend { index } => self.kill_backend(index).await,
         }
     }
 
-    async fn kill_worker(&mut self, scenario: u16) {
+    async fn kill_worker(&mut self, scenario: u16, reporters: &mut Reporters) {
         let Some(number) = self.worker_of.get(&scenario).copied() else { return };
         let Some(mut worker) = self.workers.remove(&number) else { return };
         let at_us = unix_now(&self.clock);
@@ -434,7 +438,7 @@ impl Run {
         // What it said before it died is in the pipe still; only then is it known what it may have taken with it.
         while let Some(news) = self.news.recv().await {
             match news {
-                WorkerNews::Event { worker, event } => self.event(worker, event, &mut Reporters::default()),
+                WorkerNews::Event { worker, event } => self.event(worker, event, reporters),
                 WorkerNews::Gone { worker, .. } if worker == number => break,
                 WorkerNews::Gone { worker, fault } => self.worker_gone(worker, fault),
             }
@@ -475,7 +479,7 @@ impl Run {
         let live = self.ledger.live();
         self.give_up_if_hopeless(now, &live);
         if self.stopped_early.is_none()
-            && let Some(result) = self.monitor.tick(&self.registry)
+            && let Some(result) = self.monitor.tick(&Measurements { registry: &self.registry, funnels: &self.funnels })
         {
             self.stopped_early = Some(format!("threshold {} {} failed", result.key, result.expression));
             self.stop(STOP_GRACE);
@@ -500,7 +504,7 @@ impl Run {
     fn give_up_if_hopeless(&mut self, now: Micros, live: &LiveView) {
         let total = &live.total;
         let (sessions, after) = HOPELESS;
-        let failed = total.sessions_failed();
+        let failed = total.failed + total.not_established;
         if self.stopped_early.is_none() && total.established == 0 && failed >= sessions && now - Micros::ZERO >= after {
             self.stopped_early = Some(format!("{failed} sessions failed and none was accepted"));
             self.reasons.push(Exit::TargetUnusable);
@@ -561,9 +565,9 @@ impl Run {
     }
 
     /// The convergence of the counters as an interval of a shard of its own.
-    pub(super) fn convergence_report(&mut self) -> IntervalReport {
+    pub(super) fn convergence_report(&mut self, over_at: Micros) -> IntervalReport {
         self.take_convergence();
-        let to_us = unix_now(&self.clock);
+        let to_us = self.clock.unix_us(over_at);
         IntervalReport {
             shard: usize::MAX,
             from_us: to_us,

@@ -17,7 +17,7 @@ mod progress;
 mod targets;
 mod workers;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc};
 
 use agent_server::runtime::clock::Clock;
 use tokio::runtime::Builder;
@@ -27,9 +27,6 @@ use crate::{
     report::{Exit, Live, LiveMode, Reporters, Style},
     transport::fds,
 };
-
-/// Without a terminal, progress is told this often.
-const PLAIN_PROGRESS: Duration = Duration::from_secs(5);
 
 /// What ends a run before it has results.
 #[derive(Debug, thiserror::Error)]
@@ -86,12 +83,8 @@ fn new_run_id() -> String {
 fn reporters(out: &std::path::Path) -> std::io::Result<Reporters> {
     use std::io::IsTerminal;
     let mut reporters = Reporters::default();
-    let mode = if std::io::stderr().is_terminal() {
-        LiveMode::Bars(indicatif::ProgressDrawTarget::stderr())
-    } else {
-        LiveMode::Lines { out: Box::new(std::io::stderr()), every: PLAIN_PROGRESS }
-    };
-    reporters.add(Live::new(mode));
-    finish::add_files(&mut reporters, out, Style::for_stdout())?;
+    reporters.add(Live::new(LiveMode::detect(std::io::stderr().is_terminal())));
+    let style = Style::detect(std::io::stdout().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
+    finish::add_files(&mut reporters, out, style)?;
     Ok(reporters)
 }

@@ -61,7 +61,7 @@ fn of(scenario: &ScenarioPlan, now: Now<'_>) -> ScenarioTick {
         target: planned as f64,
         actual: if closed { live.live as f64 } else { live.requested.saturating_sub(before.requested) as f64 },
         active: live.live,
-        failed: live.sessions_failed(),
+        failed: live.failed + live.not_established,
         progress: if span > 0.0 { ((now.at - outlook.from).as_secs_f64() / span).min(1.0) } else { 0.0 },
     }
 }

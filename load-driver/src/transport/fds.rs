@@ -53,15 +53,10 @@ pub fn required(plan: &Plan, shared: u64) -> u64 {
         .map(|scenario| {
             let every = scenario.own_connection || scenario.protocol == Protocol::Websocket;
             let some = scenario.ends.iter().any(|(weight, end)| *weight > 0.0 && end.needs_own_connection());
-            if every || some { most_at_once(scenario.lanes.iter().map(|l| (l.start.0, end_of(l)))) } else { 0 }
+            if every || some { most_at_once(scenario.lanes.iter().map(|l| (l.start.0, (l.stop + l.grace).0))) } else { 0 }
         })
         .sum();
     own + shared + OVERHEAD
-}
-
-/// When the last session of a lane is certainly over.
-fn end_of(lane: &crate::plan::Lane) -> u64 {
-    (lane.stop + lane.grace).0
 }
 
 /// The most intervals that overlap anywhere.
