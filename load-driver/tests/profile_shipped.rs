@@ -6,6 +6,7 @@ use load_driver::{
     cli,
     plan::{EndKind, Plan, Protocol, Wait},
     profile::{Override, Profile, SHIPPED, Source, from_json, load, open},
+    threshold::{Spec, Threshold},
 };
 use proto::time::Micros;
 
@@ -249,4 +250,20 @@ fn the_committed_schema_is_the_one_that_the_types_give() {
         committed == schema,
         "profiles/profile.schema.json is stale: run UPDATE_GOLDEN=1 cargo test -p load-driver --test profile_shipped"
     );
+}
+
+#[test]
+fn the_thresholds_of_the_shipped_profiles_can_be_judged() {
+    for shipped in SHIPPED {
+        let profile = load(&Source::of(shipped.name), &[]).unwrap();
+        let names: Vec<&str> = profile.scenarios.iter().map(|(name, _)| name).collect();
+        for (key, all) in profile.thresholds.iter() {
+            for one in all {
+                let spec = Spec { window: one.window.map(|span| span.0), ..Spec::short(&one.threshold) };
+                if let Err(error) = Threshold::parse(key, &spec, &names) {
+                    panic!("{}: {key}: {error}", shipped.name);
+                }
+            }
+        }
+    }
 }

@@ -25,6 +25,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use agent_server::config::{ServeArgs, ServerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -217,6 +218,26 @@ fn fill_in(scenario: &mut Node, defaults: &[Entry]) {
     }
 }
 
+/// What the run itself says to every backend that it starts.
+const SERVER_KEYS_OF_THE_RUN: [&str; 4] = ["listen", "admin_listen", "backend_id", "stop_on_stdin_eof"];
+
+/// `server` holds what agent-server's own file may hold, so its own reader judges it.
+fn check_server(c: &mut Checker<'_>, document: &Document) {
+    let Some(entry) = document.root.get("server") else { return };
+    let settings = match ServeArgs::deserialize(&entry.node) {
+        Ok(settings) => settings,
+        Err(error) => return c.at(error.place.unwrap_or_else(|| entry.place.clone()), error.message, error.help),
+    };
+    for key in SERVER_KEYS_OF_THE_RUN {
+        if entry.node.get(key).is_some() {
+            c.within("server", |c| c.error(key, format!("`{key}` is set by the run itself for each backend"), "drop it"));
+        }
+    }
+    if let Err(error) = ServerConfig::resolve(settings) {
+        c.at(entry.place.clone(), error.to_string(), None);
+    }
+}
+
 impl Profile {
     /// The clips that this profile speaks with.
     pub fn library(&self) -> Library {
@@ -234,6 +255,7 @@ impl Profile {
                 "drop it, or set `target: embedded`",
             );
         }
+        check_server(&mut c, document);
         c.within("driver", |c| self.driver.check(c));
         c.within("counters", |c| self.counters.check(c));
         let world = World { embedded, backends: self.target.backends(), audio: &self.library() };

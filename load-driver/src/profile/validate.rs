@@ -2,7 +2,7 @@
 
 use super::{
     document::Document,
-    error::{Diagnostic, ProfileError},
+    error::{Diagnostic, Place, ProfileError},
     units::Span,
 };
 
@@ -36,7 +36,12 @@ impl<'a> Checker<'a> {
     /// Something is wrong with the value that is being checked.
     pub(super) fn here(&mut self, message: impl Into<String>, help: impl Into<String>) {
         let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
-        let diagnostic = self.document.diagnostic(self.document.locate(&path), message, Some(help.into()));
+        self.at(self.document.locate(&path), message, Some(help.into()));
+    }
+
+    /// Something is wrong at a place.
+    pub(super) fn at(&mut self, place: Place, message: impl Into<String>, help: Option<String>) {
+        let diagnostic = self.document.diagnostic(place, message, help);
         if !self.found.contains(&diagnostic) {
             self.found.push(diagnostic);
         }
