@@ -50,7 +50,8 @@ impl Caller {
                     Life::Leaving => Finish::Goodbye(ended.outcome),
                     _ => Finish::ByServer(ended.outcome),
                 };
-                self.end(finish, true, out);
+                // The server closes the stream now; to cut it would be one more reset for nothing.
+                self.end(finish, false, out);
             }
         }
     }

@@ -67,7 +67,7 @@ pub enum Action {
     Send(ClientEvent),
     /// End the stream this way now (abrupt kinds; for graceful the caller sends `End` itself and waits for the answer).
     Force(EndKind),
-    /// Stop waiting: drop the stream. The session is over for the caller.
+    /// Stop waiting: cut the stream. Not sent when the server ended the session in order: then it closes the stream itself.
     Drop,
     /// Into the histograms.
     Measure(Sample),

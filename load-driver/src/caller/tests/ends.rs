@@ -107,7 +107,7 @@ fn the_conversation_ends_with_goodbye_from_both() {
     assert_eq!(bench.goodbye(), Some(2_140));
     bench.hear(2_210, ended(Outcome::Completed));
     assert_eq!(bench.over(), Some((2_210, Action::Ended(Finish::Goodbye(Outcome::Completed)))));
-    assert!(bench.dropped());
+    assert!(!bench.dropped(), "the server closes the stream");
     assert_eq!(bench.count(Counter::TurnsAnswered), 1);
 }
 
