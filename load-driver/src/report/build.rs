@@ -153,7 +153,7 @@ fn invariants(funnels: &Funnels, known: &Known) -> Vec<Invariant> {
     let cut_short = known.stopped_early.is_some() || known.workers_lost > 0;
     let counters = match known.counters.status {
         CountersStatus::Agree => Some(known.counters.findings.is_empty()),
-        CountersStatus::Disagree => Some(false),
+        CountersStatus::Disagree | CountersStatus::Unverified => Some(false),
         CountersStatus::NotChecked => None,
     };
     let findings: Vec<String> = known.counters.findings.iter().map(|f| format!("{} ({}): {}", f.name, f.size, f.evidence)).collect();

@@ -107,6 +107,8 @@ pub enum CountersStatus {
     Agree,
     /// See the findings.
     Disagree,
+    /// Nothing wrong was seen, but some backend could not be checked: no proof is no pass.
+    Unverified,
     /// The targets tell nothing of their counters.
     #[default]
     NotChecked,
@@ -286,7 +288,9 @@ impl Summary {
         };
         let broken = |name: &str| self.invariants.iter().any(|i| i.name == name && i.holds == Some(false));
         when(broken(build::FUNNEL) || broken(build::STEPS) || broken(build::OVER), Exit::InternalFault);
-        when(self.counters.status == CountersStatus::Disagree || !self.counters.findings.is_empty(), Exit::CountersDisagree);
+        let proven =
+            matches!(self.counters.status, CountersStatus::Agree | CountersStatus::NotChecked) && self.counters.findings.is_empty();
+        when(!proven, Exit::CountersDisagree);
         when(self.generator.saturation.saturated, Exit::GeneratorSaturated);
         when(self.workers_lost > 0, Exit::Degraded);
         when(self.thresholds.iter().any(|t| !t.ok), Exit::ThresholdFailed);

@@ -130,6 +130,7 @@ fn counters(s: &Summary, style: Style) -> String {
     let verdict = match s.counters.status {
         CountersStatus::Agree => style.good("agree with the ledger"),
         CountersStatus::Disagree => style.bad("DISAGREE with the ledger"),
+        CountersStatus::Unverified => style.bad("NOT PROVEN"),
         CountersStatus::NotChecked => style.unsure("NOT CHECKED"),
     };
     let mut body = Lines::default();

@@ -275,6 +275,7 @@ fn the_worst_reason_names_the_exit_code() {
     };
     assert_eq!(code(&|_| {}, &[]), 0);
     assert_eq!(code(&|k| k.counters.status = CountersStatus::Disagree, &[Exit::Interrupted]), 98);
+    assert_eq!(code(&|k| k.counters.status = CountersStatus::Unverified, &[]), 98, "no proof is no pass");
     assert_eq!(code(&|k| k.counters.findings.push(FindingRow::default()), &[]), 98, "a finding is never overlooked");
     assert_eq!(code(&|k| k.generator.saturation.saturated = true, &[Exit::Interrupted]), 97);
     assert_eq!(code(&|k| k.workers_lost = 1, &[]), 96);
