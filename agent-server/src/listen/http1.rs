@@ -39,7 +39,6 @@ pub(super) async fn serve(shard: Arc<Shard>, io: Heard, peer: Arc<Peer>) {
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(config.start_timeout)
-        .keep_alive(false)
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(io), service);
     let handshake = poll_fn(|cx| connection.poll_without_shutdown(cx));
@@ -68,7 +67,7 @@ fn answer(request: &Request<Incoming>, chosen: &OnceLock<&'static WebSocketDiale
     let result = handshake(request.method(), request.uri().path(), request.headers());
     ready(Ok(match result {
         Ok((dialect, accept)) => {
-            // One request a connection: keep-alive is off, and an upgrade ends HTTP.
+            // One request a connection: a refusal closes it, and an upgrade ends HTTP.
             let _ = chosen.set(dialect);
             let mut response = Response::new(Full::default());
             *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -83,9 +82,10 @@ fn answer(request: &Request<Incoming>, chosen: &OnceLock<&'static WebSocketDiale
             *response.status_mut() = status;
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             if status == StatusCode::UPGRADE_REQUIRED {
                 headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-                headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+                headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade, close"));
                 headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
             }
             response

@@ -4,8 +4,8 @@
 //!   four). The onset reported is where the first of them began.
 //! - Loud: above the configured threshold and above three times the noise floor. The floor starts high, falls fast with quiet audio and
 //!   rises slowly, so that noise which is there from the beginning starts no turn. It never raises the threshold above
-//!   [`MAX_RAISE`] times the configured one, so that a steady tone is still heard.
-//! - End: no loud audio for the endpoint silence, where the bar is [`RELEASE`] of the onset's (hysteresis). Silence is counted in media
+//!   2.5 times the configured one, so that a steady tone is still heard.
+//! - End: no loud audio for the endpoint silence, where the bar is 0.6 of the onset's (hysteresis). Silence is counted in media
 //!   time; when no audio comes at all (discontinuous transmission) wall time counts on from the last that came.
 
 use std::time::Duration;

@@ -245,8 +245,13 @@ impl Tracker {
 
     /// Reads every counter at one instant, or says that it could not.
     pub fn snapshot(&self) -> Snapshot {
+        self.snapshot_within(SNAPSHOT_TRIES)
+    }
+
+    /// As [`Self::snapshot`], looking for at most `tries` pairs of equal readings; with none it gives the interval at once.
+    pub fn snapshot_within(&self, tries: usize) -> Snapshot {
         let mut before = self.collect();
-        for _ in 0..SNAPSHOT_TRIES {
+        for _ in 0..tries {
             let after = self.collect();
             if before == after {
                 return self.cut(&after);

@@ -3,7 +3,7 @@
 use proto::time::Micros;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Executor, Schedule};
+use super::{Executor, MAX_LANES, Schedule};
 use crate::plan::Lane;
 
 /// See the module.
@@ -38,8 +38,8 @@ impl Executor for ConstantArrivalRate {
         let (begin, end) = (schedule.begin(), schedule.begin() + schedule.duration);
         // From the number, not by adding up gaps: no error accumulates.
         let unit = schedule.time_unit.as_micros() as f64;
-        (0..)
-            .map(|i: usize| Micros(begin.0 + (i as f64 * unit / schedule.rate).round() as u64))
+        (0..=MAX_LANES)
+            .map(|i| Micros(begin.0 + (i as f64 * unit / schedule.rate).round() as u64))
             .take_while(|at| *at < end)
             .enumerate()
             .map(|(number, start)| schedule.once(number, start, end))

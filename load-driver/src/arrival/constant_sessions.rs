@@ -57,7 +57,7 @@ mod tests {
     fn every_place_is_filled_from_start_to_end() {
         let schedule = Schedule {
             start: Duration::from_secs(5),
-            duration: Duration::from_secs(60),
+            duration: Duration::from_mins(1),
             sessions: 3,
             graceful_stop: Duration::from_secs(9),
             ..Schedule::default()

@@ -164,8 +164,7 @@ mod tests {
 
     #[test]
     fn too_many_arrivals_are_refused_before_they_are_made() {
-        let schedule =
-            Schedule { rate: 1e9, duration: Duration::from_secs(3_600), time_unit: Duration::from_secs(1), ..Schedule::default() };
+        let schedule = Schedule { rate: 1e9, duration: Duration::from_hours(1), time_unit: Duration::from_secs(1), ..Schedule::default() };
         for name in ["constant-arrival-rate", "poisson-arrivals"] {
             let error = find(name).unwrap().check(&schedule).unwrap_err();
             assert_eq!(error.to_string(), "the schedule has 3600000000000 arrivals, more than the limit of 2000000");

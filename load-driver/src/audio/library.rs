@@ -27,12 +27,11 @@ impl Library {
 
     /// A clip at its own rate; an error when it holds no speech.
     pub fn clip(&self, path: &str) -> Result<Clip, AudioError> {
-        let clip = match &self.folder {
-            Some(folder) => Clip::read(path, &folder.join(path))?,
-            None => {
-                let bytes = shipped_clip(path).ok_or_else(|| AudioError::NotShipped { path: path.to_owned() })?;
-                Clip::decode(path, bytes)?
-            }
+        let clip = if let Some(folder) = &self.folder {
+            Clip::read(path, &folder.join(path))?
+        } else {
+            let bytes = shipped_clip(path).ok_or_else(|| AudioError::NotShipped { path: path.to_owned() })?;
+            Clip::decode(path, bytes)?
         };
         if super::speech(&clip.samples, clip.rate).is_none() {
             return Err(AudioError::Unusable { path: path.to_owned(), reason: "there is no speech in it, only silence".to_owned() });

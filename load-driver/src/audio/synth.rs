@@ -24,7 +24,7 @@ pub fn synthesise(seed: u64, us: u64, rate: u32) -> Vec<i16> {
     while samples.len() < length {
         let (first, second) = VOWELS[rng.random_range(0..VOWELS.len())];
         let bend: f64 = rng.random_range(0.9..1.12);
-        let harmonics: Vec<(f64, f64)> = (1..)
+        let harmonics: Vec<(f64, f64)> = (1..=100)
             .map(f64::from)
             .take_while(|n| n * pitch < HIGHEST_HZ.min(f64::from(rate) / 2.2))
             .map(|n| (n, (resonance(n * pitch, first, 90.0) + 0.6 * resonance(n * pitch, second, 120.0) + 0.03) / n.sqrt()))

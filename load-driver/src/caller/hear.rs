@@ -67,7 +67,7 @@ impl Caller {
         self.hear_stream(now, out);
         self.ear.understood(turn);
         let Some(open) = self.turn.as_mut().filter(|open| turn.0 > open.earlier) else { return };
-        if let Some(onset) = open.onset.filter(|_| !open.transcript_first) {
+        if let Some(onset) = open.onset.filter(|onset| onset.intended <= now && !open.transcript_first) {
             open.transcript_first = true;
             measure(Metric::TranscriptFirst, onset.intended, onset.actual, now, out);
         }

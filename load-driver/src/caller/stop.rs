@@ -62,7 +62,7 @@ impl Stop {
 
     /// The response ended. Some when this settles it.
     pub(super) fn end(&mut self, status: ResponseStatus, now: Micros) -> Option<Stopped> {
-        let Some(from) = self.from else { return Some(Stopped::Crossed) };
+        let Some(from) = self.from.filter(|from| from.intended <= now) else { return Some(Stopped::Crossed) };
         match status {
             ResponseStatus::Interrupted | ResponseStatus::Cancelled => {
                 self.ended = true;

@@ -1,7 +1,32 @@
 //! What the driver did to every session, and what the backends' counters say of it.
 //!
-//! SKELETON: the types are the contract between modules.
+//! Steps of sessions come from many shards and worker processes. [`merge`] puts them in order of time, [`book`] keeps every session
+//! from scheduled to ended, [`boot`] takes in what one backend process says, [`reconcile`] judges each of its samples against the
+//! book at that time, [`convergence`] tells how long the counters took to follow a forced end, and [`verdict`] names what is wrong.
+//! [`Ledger`] ties them together. All of it is pure: time comes with the calls, and the same calls give the same verdict.
+//!
+//! Two rules stand above all. **Never a wrong pass**: a backend that could not be looked at after the run is a finding, not a pass.
+//! **Never a false alarm**: what may be the time that news takes (a goodbye under way, a poll that a stopped process answers late, a
+//! worker killed with unsent news) widens the bounds instead of being judged.
 
+pub mod book;
+pub mod boot;
+pub mod config;
+pub mod convergence;
 pub mod entry;
+pub mod finding;
+mod keeper;
+pub mod merge;
+pub mod reconcile;
+pub mod verdict;
 
+#[cfg(test)]
+mod tests;
+
+pub use config::{BackendConfig, LedgerConfig, Windows};
+pub use convergence::{ConvergenceRow, ConvergenceSample};
 pub use entry::{FailureCause, Finish, LedgerEntry, LedgerEvent};
+pub use finding::{Class, DefectName, Finding};
+pub use keeper::{Ledger, LiveView};
+pub use merge::SourceId;
+pub use verdict::{Judgement, Verdict};

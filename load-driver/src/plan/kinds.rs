@@ -20,11 +20,11 @@ pub enum EndKind {
     /// Goodbye, and the server's answer.
     #[default]
     Graceful,
-    /// gRPC: RST_STREAM. WebSocket: a close frame without goodbye.
+    /// gRPC: `RST_STREAM`. WebSocket: a close frame without goodbye.
     Cancel,
     /// The socket is closed in order (FIN), without goodbye.
     TcpFin,
-    /// The socket is reset (SO_LINGER 0).
+    /// The socket is reset (`SO_LINGER` 0).
     TcpRst,
     /// The peer goes silent; the socket stays.
     HalfOpen,

@@ -8,8 +8,8 @@
 //! # Silence
 //! A turn's [`Wait`] is `After` (counted from the end of the turn before), `At` (a run time) or, where the scenario has a `speaking_ratio` r,
 //! `Cycle`: speech / r after the *begin* of the turn before. The agent's answer comes out of that silence; when it takes
-//! longer, the next turn begins when it is over, and the share of speech is lower than asked. The first turn waits a random part
-//! of its silence, so that a crowd does not speak in chorus.
+//! longer, the next turn begins when it is over, and the share of speech is lower than asked. The first turn begins anywhere in
+//! a cycle, so that a crowd does not speak in chorus.
 
 mod build;
 mod kinds;

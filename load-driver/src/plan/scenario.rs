@@ -9,6 +9,7 @@ use crate::audio::Utterance;
 
 /// One scenario: who speaks how, and when sessions begin.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, each a key of the profile")]
 pub struct ScenarioPlan {
     /// Position in the plan.
     pub number: u16,

@@ -126,11 +126,8 @@ impl SessionPlan {
             WaitTemplate::At(time) => Wait::At(*time),
             WaitTemplate::Ratio(ratio) => match n.checked_sub(1) {
                 Some(previous) => Wait::Cycle(self.cycle(previous, *ratio)),
-                None => {
-                    let speech = says.as_ref().map_or(0, |says| says.speech_us());
-                    let silence = speech as f64 * (1.0 - ratio) / ratio;
-                    Wait::After(Duration::from_micros((silence * rng.random::<f64>()) as u64))
-                }
+                // Anywhere in a cycle: then any moment is like any other, and the share holds from the start.
+                None => Wait::After(self.cycle(0, *ratio).mul_f64(rng.random())),
             },
         };
         Some(TurnPlan { wait, says, act, response_ms })

@@ -25,12 +25,12 @@ scenarios:
     conversations:
       - weight: 3
         turns:
-          - {wait: exponential(1s), say: {synth: 'uniform(1s, 2s)'}}
-          - {wait: 1s, say: {synth: 1s}, tool: {name: zebra, takes: 200ms}}
-          - {wait: 1s, say: {synth: 1s}, tool: {name: apple, takes: 200ms}}
-          - {wait: 1s, say: {synth: 1s}, tool: {name: zebra, takes: 100ms}}
+          - {wait: exponential(1s), say: {synth: 'uniform(300ms, 600ms)'}}
+          - {wait: 1s, say: {synth: 300ms}, tool: {name: zebra, takes: 200ms}}
+          - {wait: 1s, say: {synth: 300ms}, tool: {name: apple, takes: 200ms}}
+          - {wait: 1s, say: {synth: 300ms}, tool: {name: zebra, takes: 100ms}}
       - weight: 1
-        turns: [{at: 4s, say: {synth: 1s}, barge_in: {after: 300ms, say: {synth: 500ms}}}]
+        turns: [{at: 4s, say: {synth: 300ms}, barge_in: {after: 300ms, say: {synth: 500ms}}}]
   open:
     executor: poisson-arrivals
     rate: 30
@@ -109,7 +109,7 @@ fn the_speaking_ratio_fixes_the_cycle() {
         let session = plan.session(0, lane, 0, Micros::ZERO);
         let first = session.turn(0).unwrap();
         let Wait::After(wait) = first.wait else { panic!("{:?}", first.wait) };
-        assert!(wait.as_micros() as f64 <= first.says.unwrap().speech_us() as f64 * 0.7 / 0.3 + 1.0);
+        assert!(wait.as_micros() as f64 <= first.says.unwrap().speech_us() as f64 / 0.3 + 1.0);
         for n in 0..30 {
             speech += session.turn(n).unwrap().says.unwrap().speech_us();
             let Wait::Cycle(cycle) = session.turn(n + 1).unwrap().wait else { panic!() };
@@ -138,7 +138,7 @@ fn the_outline_says_how_long_and_how_many() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(ProptestConfig::with_cases(6))]
     #[test]
     fn the_parts_add_up_to_the_whole(workers in 1usize..9, seed in 0u64..4) {
         let whole = plan(MIXED, seed);

@@ -150,7 +150,7 @@ impl Node {
 }
 
 /// Parses the value of an override; everything in it stands at that override.
-pub fn parse_value(text: &str, place: &Place) -> Result<Node, String> {
+pub(super) fn parse_value(text: &str, place: &Place) -> Result<Node, String> {
     let raw: Spanned<Raw> = serde_yaml::from_str(text).map_err(|error| {
         let message = error.without_snippet().render_with_formatter(&serde_yaml::UserMessageFormatter);
         message.split(" at line ").next().unwrap_or_default().to_owned()

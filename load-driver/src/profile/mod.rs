@@ -8,6 +8,7 @@ mod conversation;
 mod decode;
 mod document;
 mod driver;
+mod ends;
 mod error;
 mod named;
 mod overrides;
@@ -31,10 +32,11 @@ pub use self::{
     conversation::{BargeIn, Cancel, Conversation, Say, Says, Tool, Turn},
     document::Document,
     driver::{Counters, Driver, Http2},
+    ends::{Ends, WeightedEnd},
     error::{Diagnostic, Place, ProfileError},
     named::Named,
     overrides::Override,
-    scenario::{Ends, ExecutorName, Scenario, WeightedEnd},
+    scenario::{ExecutorName, Scenario},
     schema::schema,
     shipped::{SHIPPED, ShippedProfile, shipped, shipped_clip},
     target::{Address, Target},
@@ -278,6 +280,16 @@ impl Profile {
         let kills = |scenario: &Scenario| scenario.end.0.iter().any(|end| end.kind == crate::plan::EndKind::KillBackend);
         for (name, killer) in self.scenarios.iter().filter(|(_, scenario)| kills(scenario)) {
             let Some(victim) = killer.backend else { continue };
+            // Two kills of one backend: the second scenario may only begin when the first kill is over.
+            let early = |other: &Scenario| other.kill_at < killer.kill_at && other.kill_at >= Some(killer.start_time);
+            for (other, _) in self.scenarios.iter().filter(|(_, other)| kills(other) && other.backend == Some(victim) && early(other)) {
+                c.within("scenarios", |c| {
+                    c.within(name, |c| {
+                        let message = format!("`{other}` kills backend {victim} before, while this scenario uses it");
+                        c.error("kill_at", message, "kill at the same time, begin later, or pin it to another backend");
+                    });
+                });
+            }
             for (other, scenario) in self.scenarios.iter().filter(|(_, scenario)| !kills(scenario)) {
                 if scenario.backend.is_none_or(|backend| backend == victim) {
                     c.within("scenarios", |c| {

@@ -4,13 +4,11 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use proto::audio::AudioFormat;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{self, SeqAccess, Visitor},
-};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
     conversation::Conversation,
+    ends::Ends,
     error::nearest,
     units::{Dist, Span},
     validate::Checker,
@@ -23,6 +21,7 @@ use crate::{
 /// One crowd of callers that behave alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map of scenario settings")]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, each a key of the profile")]
 pub struct Scenario {
     /// How sessions arrive.
     pub executor: ExecutorName,
@@ -104,7 +103,7 @@ pub struct Scenario {
     /// Refusals are what this scenario is for: they are no errors.
     #[serde(default)]
     pub expect_rejected: bool,
-    /// Free labels, for submetrics: `turn_response{who:customer}`.
+    /// Free labels, kept with the results.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
 }
@@ -247,6 +246,9 @@ impl Scenario {
             c.weights(&self.end.0.iter().map(|end| end.weight).collect::<Vec<_>>());
         });
         let kill_backend = self.end.0.iter().any(|end| end.kind == EndKind::KillBackend);
+        if self.kills() && self.end.0.len() > 1 {
+            c.error("end", "a kill takes every session of the scenario: it cannot be one end of several", "make two scenarios of it");
+        }
         if self.kills() && self.kill_at.is_none() {
             c.error("end", "a kill needs the run time at which it happens", "add `kill_at: 20s` to the scenario");
         }
@@ -259,6 +261,12 @@ impl Scenario {
                 );
             } else if at <= self.start_time {
                 c.error("kill_at", "the kill comes before the scenario begins", "choose a run time after `startTime`");
+            } else if at.0 > arrival::end_of(&self.schedule(), self.executor.executor()) + self.graceful_stop.0 {
+                c.error(
+                    "kill_at",
+                    "the kill comes after `gracefulStop`, when every session is over",
+                    "kill earlier, or make `duration` or `gracefulStop` longer",
+                );
             }
         }
         if kill_backend && !world.embedded {
@@ -389,78 +397,4 @@ enum Format {
     /// G.711 mu-law at 8 kHz.
     #[schemars(rename = "mulaw_8k")]
     Mulaw8k,
-}
-
-/// How sessions end; each draws one by weight.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ends(pub Vec<WeightedEnd>);
-
-/// One way to end.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "{kind: ..., weight: ...}")]
-pub struct WeightedEnd {
-    /// The way.
-    pub kind: EndKind,
-    /// How often, relative to the others.
-    #[serde(default = "one")]
-    pub weight: f64,
-}
-
-const fn one() -> f64 {
-    1.0
-}
-
-impl Default for Ends {
-    fn default() -> Self {
-        Self(vec![WeightedEnd { kind: EndKind::Graceful, weight: 1.0 }])
-    }
-}
-
-impl Serialize for Ends {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0.as_slice() {
-            [only] => only.kind.serialize(serializer),
-            all => all.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Ends {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(EndsVisitor)
-    }
-}
-
-struct EndsVisitor;
-
-impl<'de> Visitor<'de> for EndsVisitor {
-    type Value = Ends;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a kind of end such as `graceful`, or a list of {kind, weight}")
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Ends, E> {
-        let kind = EndKind::deserialize(de::value::StrDeserializer::new(value))?;
-        Ok(Ends(vec![WeightedEnd { kind, weight: 1.0 }]))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Ends, A::Error> {
-        let mut all = Vec::new();
-        while let Some(end) = items.next_element()? {
-            all.push(end);
-        }
-        Ok(Ends(all))
-    }
-}
-
-impl JsonSchema for Ends {
-    fn schema_name() -> Cow<'static, str> {
-        "Ends".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let (kind, weighted) = (generator.subschema_for::<EndKind>(), generator.subschema_for::<WeightedEnd>());
-        json_schema!({ "anyOf": [kind, { "type": "array", "minItems": 1, "items": weighted }] })
-    }
 }

@@ -7,7 +7,7 @@ use super::{
 };
 
 /// Collects what is wrong, with the path that it is wrong at.
-pub struct Checker<'a> {
+pub(super) struct Checker<'a> {
     document: &'a Document,
     path: Vec<String>,
     found: Vec<Diagnostic>,
@@ -15,12 +15,13 @@ pub struct Checker<'a> {
 
 impl<'a> Checker<'a> {
     /// At the root.
-    pub fn new(document: &'a Document) -> Self {
+    pub(super) fn new(document: &'a Document) -> Self {
         Self { document, path: Vec::new(), found: Vec::new() }
     }
 
     /// Checks what is below a key or list item.
-    pub fn within<R>(&mut self, key: impl ToString, check: impl FnOnce(&mut Self) -> R) -> R {
+    #[expect(clippy::needless_pass_by_value, reason = "a name or a number, whichever is at hand")]
+    pub(super) fn within<R>(&mut self, key: impl ToString, check: impl FnOnce(&mut Self) -> R) -> R {
         self.path.push(key.to_string());
         let result = check(self);
         self.path.pop();
@@ -28,12 +29,12 @@ impl<'a> Checker<'a> {
     }
 
     /// Something is wrong with the value of a key.
-    pub fn error(&mut self, key: &str, message: impl Into<String>, help: impl Into<String>) {
+    pub(super) fn error(&mut self, key: &str, message: impl Into<String>, help: impl Into<String>) {
         self.within(key, |c| c.here(message, help));
     }
 
     /// Something is wrong with the value that is being checked.
-    pub fn here(&mut self, message: impl Into<String>, help: impl Into<String>) {
+    pub(super) fn here(&mut self, message: impl Into<String>, help: impl Into<String>) {
         let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
         let diagnostic = self.document.diagnostic(self.document.locate(&path), message, Some(help.into()));
         if !self.found.contains(&diagnostic) {
@@ -42,18 +43,18 @@ impl<'a> Checker<'a> {
     }
 
     /// A time that may not be zero.
-    pub fn positive(&mut self, key: &str, span: Span) {
+    pub(super) fn positive(&mut self, key: &str, span: Span) {
         if span == Span::default() {
             self.error(key, format!("`{key}` is zero"), "write a time above 0, such as 10s");
         }
     }
 
     /// Relative weights: none negative or infinite, and not all zero.
-    pub fn weights(&mut self, weights: &[f64]) {
+    pub(super) fn weights(&mut self, weights: &[f64]) {
         for (at, weight) in weights.iter().enumerate() {
             if !weight.is_finite() || *weight < 0.0 {
                 self.within(at, |c| {
-                    c.error("weight", format!("the weight {weight} is not 0 or more"), "write how often, relative to the others")
+                    c.error("weight", format!("the weight {weight} is not 0 or more"), "write how often, relative to the others");
                 });
             }
         }
@@ -63,12 +64,12 @@ impl<'a> Checker<'a> {
     }
 
     /// Nothing is wrong so far.
-    pub fn is_clean(&self) -> bool {
+    pub(super) fn is_clean(&self) -> bool {
         self.found.is_empty()
     }
 
     /// All that was found.
-    pub fn finish(self) -> Result<(), ProfileError> {
+    pub(super) fn finish(self) -> Result<(), ProfileError> {
         if self.found.is_empty() { Ok(()) } else { Err(ProfileError::Invalid(self.found)) }
     }
 }

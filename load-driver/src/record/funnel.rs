@@ -114,7 +114,7 @@ impl Funnel {
 #[derive(Debug)]
 pub struct Funnels {
     labels: Vec<ScenarioLabel>,
-    funnels: Vec<Funnel>,
+    scenarios: Vec<Funnel>,
     errors: Vec<BTreeMap<String, u64>>,
     open: BTreeMap<PlanIndex, Open>,
     strays: u64,
@@ -138,7 +138,7 @@ impl Funnels {
     /// For these scenarios, in the order of the plan.
     pub fn new(labels: Vec<ScenarioLabel>) -> Self {
         Self {
-            funnels: vec![Funnel::default(); labels.len()],
+            scenarios: vec![Funnel::default(); labels.len()],
             errors: vec![BTreeMap::new(); labels.len()],
             labels,
             open: BTreeMap::new(),
@@ -156,7 +156,7 @@ impl Funnels {
     fn try_apply(&mut self, entry: &LedgerEntry) -> Option<()> {
         if let LedgerEvent::Scheduled { scenario, .. } = &entry.event {
             let scenario = usize::from(*scenario);
-            let funnel = self.funnels.get_mut(scenario)?;
+            let funnel = self.scenarios.get_mut(scenario)?;
             if self.open.contains_key(&entry.index) {
                 return None;
             }
@@ -166,7 +166,7 @@ impl Funnels {
             return Some(());
         }
         let open = self.open.get_mut(&entry.index)?;
-        let funnel = self.funnels.get_mut(open.scenario)?;
+        let funnel = self.scenarios.get_mut(open.scenario)?;
         match (&entry.event, open.stage) {
             (LedgerEvent::Attempted { .. }, Stage::Waiting) => {
                 open.stage = Stage::Dialling;
@@ -221,12 +221,12 @@ impl Funnels {
 
     /// One scenario's.
     pub fn scenario(&self, number: usize) -> Funnel {
-        self.funnels.get(number).copied().unwrap_or_default()
+        self.scenarios.get(number).copied().unwrap_or_default()
     }
 
     /// All scenarios' sum.
     pub fn total(&self) -> Funnel {
-        self.funnels.iter().fold(Funnel::default(), |mut sum, funnel| {
+        self.scenarios.iter().fold(Funnel::default(), |mut sum, funnel| {
             sum.add(funnel);
             sum
         })

@@ -121,7 +121,7 @@ impl Threshold {
             Measure::Latency(metric, basis) => self.latency(source, metric, basis, window),
             Measure::Counter(counter) => self.counter(source, counter, window),
             Measure::Sessions(sessions) => self.sessions(source, sessions),
-            Measure::Gauge(gauge) => self.gauge(source, gauge),
+            Measure::Gauge(gauge) => Some(self.gauge(source, gauge)),
         }?;
         (figure.samples >= self.spec.min_samples.max(1) && figure.value.is_finite()).then_some(figure)
     }
@@ -172,10 +172,10 @@ impl Threshold {
         Some(Figure { value, samples: of })
     }
 
-    fn gauge(&self, source: &impl Source, gauge: Gauge) -> Option<Figure> {
+    fn gauge(&self, source: &impl Source, gauge: Gauge) -> Figure {
         let (now, peak) = source.gauge(gauge);
         let value = if self.expression.aggregate == Aggregate::Max { peak } else { now };
-        Some(Figure { value: value as f64, samples: source.sessions(&self.key.filter).attempted })
+        Figure { value: value as f64, samples: source.sessions(&self.key.filter).attempted }
     }
 }
 

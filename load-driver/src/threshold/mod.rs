@@ -24,7 +24,7 @@ pub use monitor::Monitor;
 use std::time::Duration;
 
 /// Longest window: what it covers is kept in memory.
-pub const MAX_WINDOW: Duration = Duration::from_secs(600);
+pub const MAX_WINDOW: Duration = Duration::from_mins(10);
 
 /// A threshold as the profile has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -224,7 +224,11 @@ fn a_pause_taken_for_the_end_keeps_the_turns_hint() {
     assert_eq!(bench.phase(), Some(Phase::Thinking));
     bench.speak(400).silence(ENDPOINT).wait(THINK);
     assert_eq!(bench.phase(), Some(Phase::ToolCalling), "the second half calls the tool");
-    // Once called, the hint is spent.
+    // Once called, the hint is spent: in the call, and in the thinking after it.
+    bench.speak(400).silence(ENDPOINT).wait(THINK);
+    assert_eq!(bench.phase(), Some(Phase::AgentSpeaking));
+    bench.wait(2_000).hint("order", 100, "").speak(400).silence(ENDPOINT).wait(THINK).result("call-2").wait(100);
+    assert_eq!(bench.phase(), Some(Phase::Thinking));
     bench.speak(400).silence(ENDPOINT).wait(THINK);
     assert_eq!(bench.phase(), Some(Phase::AgentSpeaking));
 }

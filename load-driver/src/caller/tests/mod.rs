@@ -2,6 +2,7 @@
 
 mod ends;
 mod interruptions;
+mod link;
 mod random;
 mod turns;
 

@@ -403,3 +403,42 @@ fn a_server_that_breaks_the_protocol_is_counted_and_heard() {
     assert_eq!(bench.samples(Metric::TurnResponse), [(1_670, 1_670, 2_000)]);
     assert_eq!(bench.count(Counter::TurnsAnswered), 1);
 }
+
+#[test]
+fn a_speaking_ratio_fixes_the_rhythm_unless_the_answer_takes_longer() {
+    // 140 ms of speech at a quarter: a cycle of 560 ms from begin to begin.
+    let template = TurnTemplate { wait: WaitTemplate::Ratio(0.25), ..turn(0, ActTemplate::Listen) };
+    let mut bench = Bench::live(plan(scenario(vec![template; 3])));
+    let first = bench.caller.next_wake();
+    assert!((ms(1_000)..ms(1_420)).contains(&first), "{first}");
+    let begins = |bench: &mut Bench, at: Micros| {
+        bench.act(Micros(at.0 - 1), |caller, out| caller.step(Micros(at.0 - 1), out));
+        let before = bench.count(Counter::Turns);
+        bench.act(at, |caller, out| caller.step(at, out));
+        bench.count(Counter::Turns) - before
+    };
+    let hear = |bench: &mut Bench, at: Micros, event| bench.act(at, |caller, out| caller.on_event(event, at, out));
+    assert_eq!(begins(&mut bench, first), 1);
+    let answer = |bench: &mut Bench, at: Micros, response| {
+        hear(bench, at, response_start(response, response));
+        hear(bench, at, audio(response - 1, response));
+        hear(bench, at, response_end(response, ResponseStatus::Completed));
+    };
+    answer(&mut bench, first + Duration::from_millis(200), 1);
+    let second = first + Duration::from_millis(560);
+    assert_eq!(begins(&mut bench, second), 1);
+    answer(&mut bench, second + Duration::from_millis(700), 2);
+    assert_eq!(begins(&mut bench, second + Duration::from_millis(760)), 1, "when it was heard out");
+}
+
+#[test]
+fn a_second_response_does_not_take_the_answers_place() {
+    let mut bench = Bench::live(session(2));
+    bench.hear(2_000, response_start(1, 1));
+    bench.hear_frames(2_000, 1, 3);
+    bench.hear(2_060, response_start(2, 1));
+    bench.hear(2_060, response_end(1, ResponseStatus::Completed));
+    bench.hear_frames(2_060, 2, 20);
+    assert_eq!(bench.samples(Metric::TurnResponse), [(1_670, 1_670, 2_000)]);
+    assert_eq!(bench.count(Counter::TurnsAnswered), 1);
+}

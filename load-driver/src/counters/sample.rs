@@ -1,0 +1,77 @@
+//! One look at a backend's counters.
+
+use agent_server::admin::wire::{EndRecord, SessionJson, SnapshotJson};
+
+/// What a backend's counters said, and when the driver asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CounterSample {
+    /// Index into the targets.
+    pub backend: usize,
+    /// The driver's unix clock before the counters were asked for, microseconds.
+    pub asked_at_us: u64,
+    /// The driver's unix clock when they had come.
+    pub answered_at_us: u64,
+    /// The counters.
+    pub snapshot: SnapshotJson,
+    /// Ends counted since the last sample; absent when the backend keeps no such list. Gaps in `seq` are ends that nobody can list any more.
+    pub ends: Option<Vec<EndRecord>>,
+    /// Live sessions by the backend's registry, when asked for and kept.
+    pub sessions: Option<Vec<SessionJson>>,
+}
+
+/// Why there is no sample.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CounterError {
+    /// Nobody listens there.
+    #[error("{address} refused the connection: is the backend's admin port right, and does it run?")]
+    Refused {
+        /// Asked.
+        address: String,
+    },
+    /// The connection failed or broke.
+    #[error("the connection to {address} failed: {reason}")]
+    Broken {
+        /// Asked.
+        address: String,
+        /// In the transport's words.
+        reason: String,
+    },
+    /// Another status than 200.
+    #[error("{address}{path} answered {status}: counters are expected there")]
+    Status {
+        /// Asked.
+        address: String,
+        /// Asked.
+        path: String,
+        /// Answered.
+        status: u16,
+    },
+    /// Not the JSON that is due.
+    #[error("{address}{path} sent something that is no counter JSON: {reason}")]
+    Garbage {
+        /// Asked.
+        address: String,
+        /// Asked.
+        path: String,
+        /// The parser's words.
+        reason: String,
+    },
+    /// More than the limit.
+    #[error("{address}{path} sent more than {limit} bytes")]
+    TooLarge {
+        /// Asked.
+        address: String,
+        /// Asked.
+        path: String,
+        /// In bytes.
+        limit: usize,
+    },
+    /// No answer in time.
+    #[error("{address} did not answer within {ms} ms")]
+    Timeout {
+        /// Asked.
+        address: String,
+        /// Waited.
+        ms: u64,
+    },
+}

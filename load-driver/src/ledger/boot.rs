@@ -1,0 +1,318 @@
+//! What one backend process (a boot) says of itself, and what the driver saw of its target.
+
+use std::collections::{HashSet, VecDeque};
+
+use agent_server::admin::wire::{EndRecord, SessionJson, SnapshotJson};
+use proto::frame::Outcome;
+
+use super::{
+    book::{Book, BootIndex, Record, name_hash},
+    config::LedgerConfig,
+    finding::Names,
+};
+use crate::counters::CounterSample;
+
+/// Pauses that are kept; older ones concern sessions long reconciled.
+const MAX_PAUSES: usize = 1_024;
+
+/// How a target was watched.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Boots, oldest first.
+    pub boots: Vec<BootIndex>,
+    /// Polls that failed.
+    pub gaps: u64,
+    /// The driver's clock at the last failed poll, and why it failed.
+    pub last_gap: Option<(u64, String)>,
+    /// The driver's clock at the last answer.
+    pub last_answer_us: Option<u64>,
+    /// Nobody saw anything in these: a stopped backend, a stopped driver, missing polls.
+    pauses: VecDeque<(u64, u64)>,
+    /// Longest of them.
+    pub longest_pause_us: u64,
+}
+
+impl Watch {
+    /// An answer came: what lay between it and the one before, if it was long, was not watched.
+    pub fn answered(&mut self, at_us: u64, config: &LedgerConfig) {
+        if let Some(last) = self.last_answer_us
+            && at_us.saturating_sub(last) > 2 * config.poll_interval_us
+        {
+            self.longest_pause_us = self.longest_pause_us.max(at_us - last);
+            self.pauses.push_back((last, at_us));
+            if self.pauses.len() > MAX_PAUSES {
+                self.pauses.pop_front();
+            }
+        }
+        self.last_answer_us = Some(self.last_answer_us.unwrap_or(0).max(at_us));
+    }
+
+    /// Time between two moments in which the backend could be seen.
+    pub fn watched_us(&self, from_us: u64, to_us: u64) -> u64 {
+        let unseen: u64 = self.pauses.iter().map(|(from, to)| to_us.min(*to).saturating_sub(from_us.max(*from))).sum();
+        to_us.saturating_sub(from_us).saturating_sub(unseen)
+    }
+}
+
+/// Counters before this run had anything to do with them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Base {
+    /// `started`: at least and at most.
+    pub started: (u64, u64),
+    /// Live sessions of others.
+    pub active: u64,
+    /// `rejected`.
+    pub rejected: u64,
+    /// The backend's clock: ends before this were counted before.
+    pub captured_us: u64,
+}
+
+/// The numbers of one snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    /// The driver's clock.
+    pub asked_us: u64,
+    /// The driver's clock.
+    pub answered_us: u64,
+    /// The backend's clock.
+    pub captured_us: u64,
+    /// Labelled so.
+    pub exact: bool,
+    /// As reported.
+    pub started: u64,
+    /// The interval; both ends the same when exact.
+    pub active: (i64, i64),
+    /// By outcome, in the order of the names.
+    pub ended: Vec<(String, u64)>,
+    /// All phases.
+    pub phases: i64,
+    /// The lowest gauge.
+    pub lowest: i64,
+    /// Cap.
+    pub max: Option<u64>,
+    /// As reported.
+    pub rejected: u64,
+    /// Sequence number of the next end.
+    pub next_end: u64,
+    /// The registry, when it was asked for.
+    pub sessions: Option<Vec<SessionJson>>,
+}
+
+impl Reading {
+    fn of(sample: CounterSample) -> Self {
+        let SnapshotJson { exact, started, active, active_interval, ended, phases, max_sessions: max, rejected, next_end, .. } =
+            sample.snapshot;
+        Self {
+            asked_us: sample.asked_at_us,
+            answered_us: sample.answered_at_us,
+            captured_us: sample.snapshot.captured_at_us,
+            exact,
+            started,
+            active: if exact { (active, active) } else { active_interval },
+            lowest: phases.values().copied().fold(active, i64::min),
+            phases: phases.values().fold(0, |sum, n| sum.saturating_add(*n)),
+            ended: ended.into_iter().collect(),
+            max,
+            rejected,
+            next_end,
+            sessions: sample.sessions,
+        }
+    }
+
+    /// Sum over the outcomes.
+    pub fn ended_sum(&self) -> u64 {
+        self.ended.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n))
+    }
+
+    /// A monotone counter is lower than it was.
+    pub fn runs_backwards(&self, before: &Self) -> bool {
+        let ended = |(name, was): &(String, u64)| self.ended.iter().any(|(n, now)| n == name && now < was);
+        self.started < before.started || self.rejected < before.rejected || before.ended.iter().any(ended)
+    }
+}
+
+/// A row of samples that no known cause explains.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OddRun {
+    /// How many.
+    pub samples: u64,
+    /// Most live sessions missing.
+    pub short: u64,
+    /// Most sessions too many.
+    pub excess: u64,
+    /// All were labelled exact.
+    pub exact: bool,
+}
+
+/// One backend process.
+#[derive(Debug)]
+pub struct Boot {
+    /// Number in the book.
+    pub index: BootIndex,
+    /// Index into the targets.
+    pub backend: usize,
+    /// Stable name.
+    pub backend_id: String,
+    /// Name of the process.
+    pub boot_id: String,
+    /// Nobody but this run talks to it.
+    pub ours_alone: bool,
+    /// Before the run.
+    pub base: Base,
+    /// Samples seen.
+    pub samples: u64,
+    /// Taken in, judged when the next one is here: until then its end records may be incomplete.
+    pub waiting: Option<Reading>,
+    /// The last one that did not contradict itself.
+    pub last: Option<Reading>,
+    /// The run of odd samples that still goes on.
+    pub odd: OddRun,
+    /// Drains, or did: ends as drained are in order.
+    pub draining: bool,
+    /// Killed by the plan.
+    pub killed_us: Option<u64>,
+    /// Another process took its place without the plan's doing.
+    pub replaced: bool,
+    /// It has an end log.
+    pub has_log: bool,
+    /// End records that nobody can read any more.
+    pub records_lost: u64,
+    next_seq: u64,
+    /// Decrements too many: when, on the driver's clock.
+    pub extras: Vec<u64>,
+    /// Ends of other clients' sessions.
+    pub foreign_ends: u64,
+    /// Sessions of a killed worker that only the backend knows of.
+    pub untold: HashSet<u64>,
+    /// The smallest round trip so far and the clock difference that it shows (backend minus driver).
+    skew: (u64, i64),
+}
+
+/// Ends that are wrong in themselves.
+#[derive(Debug, Default)]
+pub struct RecordFaults {
+    /// Second and further decrements of a session.
+    pub doubles: Names,
+    /// Decrements without a session.
+    pub empties: u64,
+    /// Sessions that this run never had.
+    pub unknown: Names,
+}
+
+impl Boot {
+    /// First seen in this sample. `first` is the target's first boot: an older process may have a past.
+    pub fn new(index: BootIndex, first: bool, sample: &CounterSample, config: &LedgerConfig, book: &Book) -> Self {
+        let snapshot = &sample.snapshot;
+        let ours_alone = config.backends.get(sample.backend).is_some_and(|b| b.fresh);
+        let (mut base, mut next_seq) = (Base::default(), 0);
+        if first && !ours_alone {
+            let untouched = book.first_attempt_us(sample.backend).is_none_or(|at| at > sample.answered_at_us);
+            let least = if untouched { snapshot.started } else { 0 };
+            let active = snapshot.active.max(0) as u64;
+            base = Base { started: (least, snapshot.started), active, rejected: snapshot.rejected, captured_us: snapshot.captured_at_us };
+            let listed = sample.ends.as_ref().and_then(|ends| ends.first()).map(|end| end.seq);
+            next_seq = if untouched { snapshot.next_end } else { listed.unwrap_or(snapshot.next_end) };
+        }
+        Self {
+            index,
+            backend: sample.backend,
+            backend_id: snapshot.backend_id.clone(),
+            boot_id: snapshot.boot_id.clone(),
+            ours_alone,
+            base,
+            samples: 0,
+            waiting: None,
+            last: None,
+            odd: OddRun::default(),
+            draining: false,
+            killed_us: None,
+            replaced: false,
+            has_log: true,
+            records_lost: 0,
+            next_seq,
+            extras: Vec::new(),
+            foreign_ends: 0,
+            untold: HashSet::new(),
+            skew: (u64::MAX, 0),
+        }
+    }
+
+    /// Every end can be checked by its session's name.
+    pub fn complete_log(&self) -> bool {
+        self.has_log && self.records_lost == 0
+    }
+
+    /// The driver's clock: no sample older than this will be looked at again.
+    pub fn looked_at_from_us(&self) -> u64 {
+        [&self.waiting, &self.last].into_iter().flatten().map(|at| at.asked_us).min().unwrap_or(0)
+    }
+
+    /// Takes a sample in; gives back the one before, which can be judged now.
+    pub fn take(&mut self, mut sample: CounterSample, book: &mut Book, config: &LedgerConfig, faults: &mut RecordFaults) -> Option<Reading> {
+        self.samples += 1;
+        self.draining |= sample.snapshot.draining;
+        self.measure_skew(&sample);
+        match sample.ends.take() {
+            Some(ends) => ends.into_iter().for_each(|end| self.record(end, book, config, faults)),
+            None => self.has_log = false,
+        }
+        self.waiting.replace(Reading::of(sample))
+    }
+
+    /// Ends that the counters know and the log no longer tells.
+    pub fn check_log_end(&mut self) {
+        if let Some(last) = &self.waiting
+            && self.has_log
+        {
+            self.records_lost += last.next_end.saturating_sub(self.next_seq);
+            self.next_seq = self.next_seq.max(last.next_end);
+        }
+    }
+
+    fn measure_skew(&mut self, sample: &CounterSample) {
+        let trip = sample.answered_at_us.saturating_sub(sample.asked_at_us);
+        if trip < self.skew.0 {
+            let captured = sample.snapshot.captured_at_us as i64;
+            let (least, most) = (captured - sample.answered_at_us as i64, captured - sample.asked_at_us as i64);
+            // No more correction than the sample proves: on one machine there is none.
+            self.skew = (trip, 0.clamp(least.min(most), most));
+        }
+    }
+
+    fn record(&mut self, end: EndRecord, book: &mut Book, config: &LedgerConfig, faults: &mut RecordFaults) {
+        if end.seq < self.next_seq {
+            return;
+        }
+        self.records_lost += end.seq - self.next_seq;
+        self.next_seq = end.seq + 1;
+        let at_us = end.at_us.saturating_add_signed(-self.skew.1);
+        if end.session_id.is_empty() {
+            faults.empties += 1;
+            self.extras.push(at_us);
+            return;
+        }
+        let found = book.find(self.index, &end.client_ref, &end.session_id);
+        if let Some(session) = found.and_then(|index| book.sessions.get_mut(&index)) {
+            if let Some(record) = &mut session.record {
+                record.count += 1;
+                faults.doubles.push(&end.session_id);
+                self.extras.push(at_us);
+            } else {
+                let outcome = Outcome::ALL.into_iter().find(|outcome| outcome.name() == end.outcome);
+                session.record = Some(Record { server_at_us: end.at_us, at_us, outcome, count: 1, boot: self.index });
+            }
+            return;
+        }
+        let hash = name_hash(self.index, &end.session_id);
+        if book.was_folded(self.index, &end.session_id) || self.untold.contains(&hash) {
+            faults.doubles.push(&end.session_id);
+            self.extras.push(at_us);
+        } else if config.is_ours(&end.client_ref) && !book.losses().is_empty() {
+            self.untold.insert(hash);
+        } else if self.ours_alone || config.is_ours(&end.client_ref) {
+            faults.unknown.push(&end.session_id);
+        } else if end.at_us > self.base.captured_us {
+            self.foreign_ends += 1;
+        }
+    }
+}

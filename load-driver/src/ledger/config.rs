@@ -1,0 +1,86 @@
+//! What the ledger must know before the run. Times are microseconds.
+
+use crate::plan::EndKind;
+
+/// Settings of the reconciliation.
+#[derive(Debug, Clone)]
+pub struct LedgerConfig {
+    /// As in every session's `client_ref` (`run-index`): tells our sessions from other clients'.
+    pub run_id: String,
+    /// Unix time of the run's start: samples of convergence are given on the run's clock.
+    pub start_us: u64,
+    /// In the order of the targets.
+    pub backends: Vec<BackendConfig>,
+    /// How long a backend may take to notice each kind of end.
+    pub windows: Windows,
+    /// How long news may be under way between a backend and the book: a goodbye in a queue, a shard that lags.
+    pub grace_us: u64,
+    /// An end that the backend counted so long before the driver saw the session end was no end: the backend forgot a live session.
+    pub early_us: u64,
+    /// How long after the last window the counters may take to agree.
+    pub settle_us: u64,
+    /// How often the counters are read. A pause of more than twice this is time in which nobody saw anything; it is not held against the backend.
+    pub poll_interval_us: u64,
+}
+
+impl LedgerConfig {
+    /// Defaults for a run against these backends, polled every 250 ms.
+    pub fn new(run_id: impl Into<String>, start_us: u64, backends: Vec<BackendConfig>) -> Self {
+        Self {
+            run_id: run_id.into(),
+            start_us,
+            backends,
+            windows: Windows::default(),
+            grace_us: 2_000_000,
+            early_us: 5_000_000,
+            settle_us: 10_000_000,
+            poll_interval_us: 250_000,
+        }
+    }
+
+    /// The prefix of our sessions' `client_ref`.
+    pub(crate) fn is_ours(&self, client_ref: &str) -> bool {
+        client_ref.strip_prefix(self.run_id.as_str()).is_some_and(|rest| rest.starts_with('-'))
+    }
+}
+
+/// One target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackendConfig {
+    /// Its counters are read. A target without a counter source is not judged.
+    pub watched: bool,
+    /// This run started it and nobody else talks to it: its counters begin at zero and every session in them is ours.
+    pub fresh: bool,
+}
+
+/// Detection windows by kind of end, microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Windows {
+    /// By the order of [`EndKind::ALL`].
+    by_kind: [u64; 7],
+}
+
+impl Default for Windows {
+    /// 2 s for whatever the backend sees at once, 30 s for a peer that goes silent.
+    fn default() -> Self {
+        Self { by_kind: [2_000_000; 7] }.with(EndKind::HalfOpen, 30_000_000)
+    }
+}
+
+impl Windows {
+    /// The same with another window for one kind.
+    pub fn with(mut self, kind: EndKind, us: u64) -> Self {
+        self.by_kind[kind as usize] = us;
+        self
+    }
+
+    /// Of this kind.
+    pub fn of(&self, kind: EndKind) -> u64 {
+        self.by_kind[kind as usize]
+    }
+
+    /// The longest: for ends of which the driver cannot know what the backend sees.
+    pub fn longest(&self) -> u64 {
+        self.by_kind.iter().copied().max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,149 @@
+//! How long the counters took to follow a forced end, by kind of end and protocol.
+
+use std::collections::VecDeque;
+
+use hdrhistogram::Histogram;
+use proto::time::Micros;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    plan::{EndKind, Protocol},
+    record::{Metric, Sample},
+};
+
+/// Samples that wait to be taken away; more are counted as dropped (the rows keep them all).
+const MAX_WAITING: usize = 65_536;
+const MAX_US: u64 = 3_600_000_000;
+const PROTOCOLS: [Protocol; 2] = [Protocol::Grpc, Protocol::Websocket];
+
+/// One forced end and the moment at which the backend's counters agreed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConvergenceSample {
+    /// How it ended.
+    pub kind: EndKind,
+    /// Transport.
+    pub protocol: Protocol,
+    /// Index into the plan's scenarios.
+    pub scenario: u16,
+    /// For the histograms, on the run's clock.
+    pub sample: Sample,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConvergenceRow {
+    /// Kind of end.
+    pub kind: EndKind,
+    /// Transport.
+    pub protocol: Protocol,
+    /// Sessions that ended so.
+    pub killed: u64,
+    /// Of those: the backend's counters followed.
+    pub detected: u64,
+    /// Of those: the backend itself was killed before its counters could be read.
+    pub written_off: u64,
+    /// Of those: still counted at the end.
+    pub ghosts: u64,
+    /// Decrements too many for such sessions.
+    pub false_capacity: u64,
+    /// Forced end to agreement, microseconds; absent without a detected end.
+    pub p50_us: Option<u64>,
+    /// As above.
+    pub p99_us: Option<u64>,
+    /// As above.
+    pub max_us: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Cell {
+    row: ConvergenceRow,
+    times: Option<Histogram<u64>>,
+}
+
+/// All kinds and protocols.
+#[derive(Debug)]
+pub struct Convergence {
+    cells: Vec<Cell>,
+    waiting: VecDeque<ConvergenceSample>,
+    dropped: u64,
+    start_us: u64,
+}
+
+impl Convergence {
+    /// `start_us`: unix time of the run's start.
+    pub fn new(start_us: u64) -> Self {
+        let cell = |kind, protocol| Cell {
+            row: ConvergenceRow {
+                kind,
+                protocol,
+                killed: 0,
+                detected: 0,
+                written_off: 0,
+                ghosts: 0,
+                false_capacity: 0,
+                p50_us: None,
+                p99_us: None,
+                max_us: None,
+            },
+            times: None,
+        };
+        let cells = EndKind::ALL.into_iter().flat_map(|kind| PROTOCOLS.map(|protocol| cell(kind, protocol))).collect();
+        Self { cells, waiting: VecDeque::new(), dropped: 0, start_us }
+    }
+
+    fn cell(&mut self, kind: EndKind, protocol: Protocol) -> Option<&mut Cell> {
+        self.cells.iter_mut().find(|cell| cell.row.kind == kind && cell.row.protocol == protocol)
+    }
+
+    /// Counts into a row.
+    pub fn count(&mut self, kind: EndKind, protocol: Protocol, step: impl FnOnce(&mut ConvergenceRow)) {
+        if let Some(cell) = self.cell(kind, protocol) {
+            step(&mut cell.row);
+        }
+    }
+
+    /// The counters agree about a session that was forced at `from_us` (unix).
+    pub fn detected(&mut self, kind: EndKind, protocol: Protocol, scenario: u16, from_us: u64, agreed_us: u64) {
+        let took = agreed_us.saturating_sub(from_us);
+        if let Some(cell) = self.cell(kind, protocol) {
+            cell.row.detected += 1;
+            cell.row.max_us = cell.row.max_us.max(Some(took));
+            // The bounds are constants that the library takes: without a histogram the row has no times, never a panic.
+            if cell.times.is_none() {
+                cell.times = Histogram::new_with_bounds(1, MAX_US, 3).ok();
+            }
+            if let Some(times) = &mut cell.times {
+                times.saturating_record(took.max(1));
+            }
+        }
+        let from = Micros(from_us.saturating_sub(self.start_us));
+        let sample = Sample { metric: Metric::CounterConvergence, intended: from, actual: from, to: Micros(from.0 + took) };
+        if self.waiting.len() == MAX_WAITING {
+            self.waiting.pop_front();
+            self.dropped += 1;
+        }
+        self.waiting.push_back(ConvergenceSample { kind, protocol, scenario, sample });
+    }
+
+    /// Takes the samples since the last call, and how many were dropped because nobody called.
+    pub fn drain(&mut self) -> (Vec<ConvergenceSample>, u64) {
+        (self.waiting.drain(..).collect(), std::mem::take(&mut self.dropped))
+    }
+
+    /// The table, in the order of [`EndKind::ALL`], gRPC before WebSocket.
+    pub fn rows(&self) -> Vec<ConvergenceRow> {
+        self.cells
+            .iter()
+            .map(|cell| {
+                let mut row = cell.row.clone();
+                if let Some(times) = cell.times.as_ref().filter(|times| !times.is_empty()) {
+                    // The histogram gives the upper edge of a bucket; no quantile may stand above the longest that was.
+                    let max = row.max_us.unwrap_or(MAX_US);
+                    row.p50_us = Some(times.value_at_quantile(0.5).min(max));
+                    row.p99_us = Some(times.value_at_quantile(0.99).min(max));
+                }
+                row
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,316 @@
+//! The ledger as its owner sees it: steps, samples and kills go in, a live view and a verdict come out.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{
+    book::{Book, BootIndex, Funnel},
+    boot::{Boot, Reading, Watch},
+    config::LedgerConfig,
+    convergence::{Convergence, ConvergenceSample},
+    entry::LedgerEntry,
+    merge::{Merged, Merger, SourceId},
+    reconcile::{self, Bounds, Faults},
+    verdict::{self, Verdict},
+};
+use crate::{counters::CounterSample, plan::EndKind};
+
+/// Reconciles what the driver did with what the backends counted. Pure: time comes with the calls.
+#[derive(Debug)]
+pub struct Ledger {
+    pub(super) config: LedgerConfig,
+    merger: Merger,
+    pub(super) book: Book,
+    pub(super) boots: BTreeMap<BootIndex, Boot>,
+    pub(super) watches: Vec<Watch>,
+    /// Samples that wait until the book knows everything up to their time.
+    waiting: VecDeque<CounterSample>,
+    pub(super) faults: Faults,
+    pub(super) convergence: Convergence,
+    /// Killed boots for which no agreement was seen yet: backend, boot, time of the kill.
+    pub(super) kills: Vec<Kill>,
+}
+
+/// A planned kill of a backend process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kill {
+    pub(super) backend: usize,
+    pub(super) boot: BootIndex,
+    pub(super) at_us: u64,
+    /// First failed poll after it.
+    pub(super) gone_us: Option<u64>,
+}
+
+/// For a progress line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LiveView {
+    /// All scenarios.
+    pub total: Funnel,
+    /// By number of the scenario.
+    pub scenarios: BTreeMap<u16, Funnel>,
+    /// Being dialled.
+    pub dialling: u64,
+    /// Live sessions by the counters of all backends, as last read.
+    pub counted: i64,
+    /// Polls that failed.
+    pub gaps: u64,
+    /// Faults proven so far; ghosts are proven after the run only.
+    pub proven: u64,
+    /// Sessions over whose end the backends have not counted within the window: ghosts, unless it comes late.
+    pub suspected: u64,
+}
+
+impl Ledger {
+    /// Before the run.
+    pub fn new(config: LedgerConfig) -> Self {
+        let watches = config.backends.iter().map(|_| Watch::default()).collect();
+        let convergence = Convergence::new(config.start_us);
+        Self {
+            config,
+            merger: Merger::default(),
+            book: Book::default(),
+            boots: BTreeMap::new(),
+            watches,
+            waiting: VecDeque::new(),
+            faults: Faults::default(),
+            convergence,
+            kills: Vec::new(),
+        }
+    }
+
+    /// A shard will send steps from `from_us` (unix) on. Every shard must be opened before any sends, or its steps may come too late to be in order.
+    pub fn open(&mut self, source: SourceId, from_us: u64) {
+        self.merger.open(source, from_us);
+    }
+
+    /// Steps of a shard in order of time; nothing older than `complete_to_us` will follow from it.
+    pub fn entries(&mut self, source: SourceId, entries: Vec<LedgerEntry>, complete_to_us: u64) {
+        self.merger.push(source, entries, complete_to_us);
+        self.advance();
+    }
+
+    /// The shard is done.
+    pub fn source_done(&mut self, source: SourceId) {
+        self.merger.close(source);
+        self.advance();
+    }
+
+    /// A worker process is gone, by the plan's kill or not: its sessions end here, what it was dialling is in doubt.
+    pub fn worker_lost(&mut self, worker: u32, at_us: u64, planned: bool) {
+        self.merger.lose(worker, at_us, planned);
+        self.advance();
+    }
+
+    /// The plan kills this backend process now. Call it before the signal is sent, so that nothing that follows from it can be older.
+    pub fn backend_killed(&mut self, backend: usize, boot_id: &str, at_us: u64) {
+        let boot = self.book.boot(boot_id);
+        self.book.backend_killed(boot, at_us);
+        if let Some(state) = self.boots.get_mut(&boot) {
+            state.killed_us = Some(at_us);
+        }
+        self.kills.push(Kill { backend, boot, at_us, gone_us: None });
+    }
+
+    /// A look at a backend's counters. The first one of each target should be taken before its first session.
+    pub fn sample(&mut self, sample: CounterSample) {
+        if sample.backend < self.watches.len() {
+            self.waiting.push_back(sample);
+            self.advance();
+        }
+    }
+
+    /// A backend did not answer a poll that ended at this time.
+    pub fn gap(&mut self, backend: usize, at_us: u64, reason: impl Into<String>) {
+        let Some(watch) = self.watches.get_mut(backend) else { return };
+        watch.gaps += 1;
+        watch.last_gap = Some((at_us, reason.into()));
+        for kill in self.kills.iter_mut().filter(|kill| kill.backend == backend && kill.at_us <= at_us) {
+            kill.gone_us.get_or_insert(at_us);
+        }
+    }
+
+    /// Takes the convergence samples since the last call, and how many were dropped because nobody called.
+    pub fn drain_convergence(&mut self) -> (Vec<ConvergenceSample>, u64) {
+        self.convergence.drain()
+    }
+
+    /// Where things stand.
+    pub fn live(&self) -> LiveView {
+        let faults = &self.faults;
+        let records = &faults.records;
+        let current = || self.watches.iter().filter_map(|watch| self.boots.get(watch.boots.last()?));
+        LiveView {
+            total: self.book.funnel().clone(),
+            scenarios: self.book.scenarios().clone(),
+            dialling: self.book.sessions.values().filter(|s| s.attempted.is_some() && s.accepted.is_none() && s.over.is_none()).count() as u64,
+            counted: current().filter_map(|boot| Some(boot.waiting.as_ref().or(boot.last.as_ref())?.active.0)).sum(),
+            gaps: self.watches.iter().map(|watch| watch.gaps).sum(),
+            proven: records.doubles.total + records.empties + records.unknown.total + faults.torn + faults.negative + faults.late.total,
+            suspected: current().filter_map(|boot| Some(self.bounds(boot, boot.waiting.as_ref()?).overdue)).sum(),
+        }
+    }
+
+    /// No need to wait longer: either every watched backend agrees with the book in its last two samples, or windows and settling time are over.
+    pub fn settled(&self, now_us: u64) -> bool {
+        if !self.merger.drained() {
+            return false;
+        }
+        let targets = || self.config.backends.iter().enumerate().filter(|(_, b)| b.watched).map(|(backend, _)| backend);
+        targets().all(|backend| self.agrees(backend)) || targets().all(|backend| now_us >= self.deadline_us(backend))
+    }
+
+    /// Everything that waits is judged; call it once, when the run is over and settled.
+    pub fn verdict(&mut self) -> Verdict {
+        self.advance();
+        while let Some(sample) = self.waiting.pop_front() {
+            self.take(sample);
+        }
+        let boots: Vec<BootIndex> = self.boots.keys().copied().collect();
+        for index in boots {
+            if let Some(boot) = self.boots.get_mut(&index) {
+                boot.check_log_end();
+            }
+            self.judge_waiting(index);
+        }
+        verdict::reach(self)
+    }
+
+    pub(super) fn irregular(&self) -> u64 {
+        self.merger.irregular()
+    }
+
+    pub(super) fn bounds(&self, boot: &Boot, at: &Reading) -> Bounds {
+        self.watches.get(boot.backend).map_or_else(Bounds::default, |watch| reconcile::bounds(&self.book, boot, watch, &self.config, at))
+    }
+
+    /// After this nothing more can come of a backend: the last end, the longest window, the settling time.
+    pub(super) fn deadline_us(&self, backend: usize) -> u64 {
+        let watch = self.watches.get(backend);
+        let windows = self.book.sessions.values().filter(|s| s.attempted.is_some_and(|(b, _)| b == backend)).filter_map(|s| {
+            let (end_us, _) = s.ending()?;
+            let unseen = watch.map_or(0, |w| w.last_answer_us.map_or(0, |to| to.saturating_sub(end_us) - w.watched_us(end_us, to.max(end_us))));
+            s.record.is_none().then(|| end_us + unseen + reconcile::window_us(s, &self.config))
+        });
+        windows.max().unwrap_or(0).max(self.book.last_end_us(backend)).saturating_add(self.config.settle_us)
+    }
+
+    fn agrees(&self, backend: usize) -> bool {
+        let Some(watch) = self.watches.get(backend) else { return false };
+        let Some(boot) = watch.boots.last().and_then(|index| self.boots.get(index)) else { return false };
+        if boot.killed_us.is_some() {
+            return self.kills.iter().any(|kill| kill.boot == boot.index && kill.gone_us.is_some()) && !self.book.open_towards(backend);
+        }
+        let quiet_from = self.book.last_end_us(backend);
+        let agrees = |at: &Reading| {
+            let b = self.bounds(boot, at);
+            let live = b.possible - b.pending + reconcile::foreign_live(boot, &b, at);
+            let in_doubt_pending = self.book.sessions.values().filter(|s| s.over.is_some() && s.in_doubt()).count() as u64;
+            let all_logged = !boot.has_log || b.pending <= in_doubt_pending;
+            at.asked_us > quiet_from && at.active.0 <= live as i64 && at.active.1 >= b.sure as i64 && b.overdue == 0 && all_logged
+        };
+        let two = [&boot.waiting, &boot.last].into_iter().all(|at| at.as_ref().is_some_and(agrees));
+        two && boot.extras.is_empty() && self.waiting.iter().all(|sample| sample.backend != backend)
+    }
+
+    fn advance(&mut self) {
+        for merged in self.merger.ready() {
+            match merged {
+                Merged::Entry(source, entry) => self.book.apply(source, entry),
+                Merged::WorkerLost(loss) => self.book.worker_lost(loss),
+            }
+        }
+        let horizon = self.merger.horizon_us();
+        let grace_us = self.config.grace_us;
+        let ready = |sample: &CounterSample| sample.answered_at_us.saturating_add(grace_us) < horizon;
+        while self.waiting.front().is_some_and(ready) {
+            if let Some(sample) = self.waiting.pop_front() {
+                self.take(sample);
+            }
+        }
+    }
+
+    fn take(&mut self, sample: CounterSample) {
+        let Some(watch) = self.watches.get_mut(sample.backend) else { return };
+        let index = self.book.boot(&sample.snapshot.boot_id);
+        watch.answered(sample.answered_at_us, &self.config);
+        if !self.boots.contains_key(&index) {
+            if let Some(before) = watch.boots.last().and_then(|before| self.boots.get_mut(before)) {
+                before.replaced = before.killed_us.is_none();
+            }
+            let mut boot = Boot::new(index, watch.boots.is_empty(), &sample, &self.config, &self.book);
+            boot.killed_us = self.kills.iter().find(|kill| kill.boot == index).map(|kill| kill.at_us);
+            watch.boots.push(index);
+            self.boots.insert(index, boot);
+        }
+        let Some(boot) = self.boots.get_mut(&index) else { return };
+        if let Some(before) = boot.take(sample, &mut self.book, &self.config, &mut self.faults.records) {
+            self.judge(index, before);
+        }
+        self.sweep(false);
+    }
+
+    fn judge_waiting(&mut self, index: BootIndex) {
+        if let Some(at) = self.boots.get_mut(&index).and_then(|boot| boot.waiting.take()) {
+            self.judge(index, at);
+        }
+    }
+
+    fn judge(&mut self, index: BootIndex, at: Reading) {
+        let Some(boot) = self.boots.get_mut(&index) else { return };
+        let Some(watch) = self.watches.get(boot.backend) else { return };
+        let (asked_us, answered_us, active) = (at.asked_us, at.answered_us, at.active);
+        let b = reconcile::judge(&self.book, boot, watch, &self.config, at, &mut self.faults);
+        let judged = boot.last.as_ref().is_some_and(|last| last.asked_us == asked_us) && boot.odd.samples == 0;
+        let (backend, logged) = (boot.backend, boot.complete_log());
+        if !judged {
+            return;
+        }
+        if !logged && active.0 <= (b.possible - b.pending) as i64 {
+            self.totals_agree(index, asked_us, answered_us);
+        }
+        self.kills_agree(backend, index, answered_us);
+    }
+
+    /// Without names the first sample that agrees tells of every end before it.
+    fn totals_agree(&mut self, boot: BootIndex, asked_us: u64, answered_us: u64) {
+        let over = |s: &super::book::Session| s.accepted.as_ref().is_some_and(|a| a.boot == boot) && s.over.is_some_and(|o| o.at_us < asked_us);
+        let done: Vec<_> = self.book.sessions.iter().filter(|(_, s)| s.record.is_none() && over(s)).map(|(index, _)| *index).collect();
+        for index in done {
+            self.converged(index, answered_us);
+        }
+    }
+
+    /// A new boot agrees: what the old one held is gone, and the backend's counters are right again.
+    fn kills_agree(&mut self, backend: usize, boot: BootIndex, answered_us: u64) {
+        let healed = |kill: &Kill| kill.backend == backend && kill.boot != boot && kill.at_us <= answered_us;
+        let (healed, rest): (Vec<Kill>, Vec<Kill>) = std::mem::take(&mut self.kills).into_iter().partition(healed);
+        self.kills = rest;
+        for kill in healed {
+            self.kill_converged(kill.boot, answered_us);
+        }
+    }
+
+    pub(super) fn kill_converged(&mut self, boot: BootIndex, agreed_us: u64) {
+        let killed = |s: &super::book::Session| {
+            s.accepted.as_ref().is_some_and(|a| a.boot == boot) && s.record.is_none() && s.end_kind() == Some(EndKind::KillBackend)
+        };
+        let done: Vec<_> = self.book.sessions.iter().filter(|(_, s)| killed(s)).map(|(index, _)| *index).collect();
+        for index in done {
+            self.converged(index, agreed_us);
+        }
+    }
+
+    fn converged(&mut self, index: proto::ids::PlanIndex, agreed_us: u64) {
+        if let Some(session) = self.book.sessions.get(&index) {
+            reconcile::count_killed(session, &mut self.convergence);
+            if let (Some((kind, protocol)), Some(over)) = (reconcile::row(session), session.over) {
+                self.convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
+            }
+            self.book.fold(index);
+        }
+    }
+
+    pub(super) fn sweep(&mut self, last: bool) {
+        let out = (&mut self.faults, &mut self.convergence);
+        reconcile::sweep(&mut self.book, &self.boots, &self.watches, &self.config, last, out);
+    }
+}

@@ -1,0 +1,329 @@
+//! Judges each sample of a boot against the book at that time, and each session against the boot's end log.
+//!
+//! A sample was cut somewhere between asked and answered. *Sure* sessions were live all that time, *possible* ones may have been at
+//! some moment of it. Whatever lies between is the time that news takes and proves nothing.
+
+use std::collections::BTreeMap;
+
+use proto::{frame::Outcome, ids::PlanIndex};
+
+use super::{
+    book::{Book, How, Session},
+    boot::{Boot, OddRun, Reading, RecordFaults, Watch},
+    config::LedgerConfig,
+    convergence::Convergence,
+    entry::Finish,
+    finding::Names,
+};
+use crate::plan::EndKind;
+
+/// A timeout of the backend's own so soon after our end raced with it.
+const RACE_US: u64 = 100_000;
+
+/// What was found while running.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// From the end logs.
+    pub records: RecordFaults,
+    /// Snapshots labelled exact that contradict themselves, or the samples before and after.
+    pub torn: u64,
+    /// The first of them, in words.
+    pub torn_example: Option<String>,
+    /// Snapshots with a gauge below zero.
+    pub negative: u64,
+    /// The lowest gauge.
+    pub lowest: i64,
+    /// Snapshots with more sessions than the cap.
+    pub over_cap: u64,
+    /// Snapshots whose gauges do not add up, but no more than the other findings explain.
+    pub uneven: u64,
+    /// Snapshots in which live sessions were missing.
+    pub short_samples: u64,
+    /// Most that were missing.
+    pub short_most: u64,
+    /// Missing for a while, and no end record explains it.
+    pub short_unexplained: u64,
+    /// Too many for a while although their windows were over, and no end record explains it.
+    pub excess_unexplained: u64,
+    /// Ends counted after their window.
+    pub late: Names,
+    /// The latest, beyond its end, microseconds.
+    pub latest_us: u64,
+    /// Counted as ended long before they were.
+    pub early: Names,
+    /// Counted under another outcome.
+    pub wrong: Names,
+    /// Expected and counted outcome, how often.
+    pub wrong_pairs: BTreeMap<String, u64>,
+}
+
+/// How many sessions a sample may show.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Live all the time.
+    pub sure: u64,
+    /// Live at some moment.
+    pub possible: u64,
+    /// Of the possible: ended, within the window.
+    pub pending: u64,
+    /// Ended beyond their window and without an end record (when there is a log): ghosts, or late.
+    pub overdue: u64,
+    /// Surely in `started`.
+    pub accepted: u64,
+    /// At most in `started`.
+    pub attempted: u64,
+    /// A killed worker may have had more sessions than it told of.
+    pub untold: bool,
+}
+
+/// How long the backend may take for this session's end.
+pub fn window_us(session: &Session, config: &LedgerConfig) -> u64 {
+    session.ending().and_then(|(_, kind)| kind).map_or(config.windows.longest(), |kind| config.windows.of(kind))
+}
+
+/// Bounds of one boot between two moments of the driver's clock. `captured_us` is the backend's.
+pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at: &Reading) -> Bounds {
+    let (asked, answered) = (at.asked_us, at.answered_us);
+    let mut b = Bounds { accepted: book.folded_on(boot.index), attempted: book.folded_on(boot.index), ..Bounds::default() };
+    for session in book.sessions.values() {
+        let Some((backend, attempted_us)) = session.attempted else { continue };
+        match &session.accepted {
+            Some(accepted) if accepted.boot != boot.index => continue,
+            Some(accepted) if accepted.at_us <= asked => {
+                b.accepted += 1;
+                let done = session.record.is_some_and(|r| r.at_us <= answered.saturating_add(config.grace_us));
+                if !done && session.lives_until_us().saturating_sub(config.grace_us) > answered {
+                    b.sure += 1;
+                }
+            }
+            Some(_) => {}
+            None if backend != boot.backend || !session.in_doubt() => continue,
+            None => {}
+        }
+        if attempted_us > answered {
+            continue;
+        }
+        b.attempted += 1;
+        if session.record.is_some_and(|r| r.boot == boot.index && r.server_at_us <= at.captured_us) {
+            continue;
+        }
+        match session.ending() {
+            Some((end_us, _)) if end_us < asked => {
+                if watch.watched_us(end_us, asked) <= window_us(session, config) {
+                    b.possible += 1;
+                    b.pending += 1;
+                } else if session.accepted.is_some() && session.record.is_none() && boot.complete_log() {
+                    b.overdue += 1;
+                }
+            }
+            _ => b.possible += 1,
+        }
+    }
+    b.attempted += book.extra_attempts(boot.backend) + boot.untold.len() as u64;
+    b.untold = book.losses().iter().any(|loss| {
+        let from = loss.known_to_us.values().copied().min().unwrap_or(loss.at_us);
+        from < answered && watch.watched_us(loss.at_us, asked) <= config.windows.of(EndKind::KillWorker)
+    });
+    b
+}
+
+/// Sessions of other clients that a target shared with them may show.
+pub fn foreign_live(boot: &Boot, b: &Bounds, at: &Reading) -> u64 {
+    if boot.ours_alone {
+        return 0;
+    }
+    let started = at.started.saturating_sub(boot.base.started.0).saturating_sub(b.accepted);
+    (boot.base.active + started).saturating_sub(boot.foreign_ends)
+}
+
+/// Decrements too many up to the end of a sample, grace included.
+pub fn extras(boot: &Boot, config: &LedgerConfig, answered_us: u64) -> u64 {
+    boot.extras.iter().filter(|at| **at <= answered_us.saturating_add(config.grace_us)).count() as u64
+}
+
+/// Judges one sample.
+pub fn judge(book: &Book, boot: &mut Boot, watch: &Watch, config: &LedgerConfig, at: Reading, faults: &mut Faults) -> Bounds {
+    let b = bounds(book, boot, watch, config, &at);
+    let extra = extras(boot, config, at.answered_us);
+    if at.lowest < 0 {
+        faults.negative += 1;
+        faults.lowest = faults.lowest.min(at.lowest);
+    }
+    if let Some(why) = contradiction(&at, boot, extra + b.overdue, faults) {
+        torn(faults, boot, &why);
+        // What it says of the sessions means nothing either; the next one is compared with the last good one, or a later torn one would hide.
+        if at.exact {
+            if let Some(last) = &mut boot.last
+                && at.runs_backwards(last)
+            {
+                *last = at;
+            }
+            return b;
+        }
+    }
+    let never_added = (boot.base.started.0 + b.accepted).saturating_sub(at.started);
+    let short = (b.sure as i64 - extra as i64 - never_added as i64 - at.active.1).max(0) as u64;
+    let missing = (b.sure as i64 - at.active.1).max(0) as u64;
+    if missing > 0 {
+        faults.short_samples += 1;
+        faults.short_most = faults.short_most.max(missing);
+    }
+    let allowed = b.possible + b.overdue + foreign_live(boot, &b, &at);
+    let excess = if b.untold { 0 } else { (at.active.0 + extra as i64 - allowed as i64).max(0) as u64 };
+    let added = at.started.saturating_sub(boot.base.started.1 + b.attempted);
+    let added = if b.untold || !boot.ours_alone { 0 } else { added };
+    if short + excess + never_added + added > 0 {
+        let was = boot.odd;
+        let exact = at.exact && (was.exact || was.samples == 0);
+        boot.odd = OddRun { samples: was.samples + 1, short: was.short.max(short), excess: was.excess.max(excess), exact };
+    } else {
+        end_odd_run(boot, faults);
+    }
+    boot.last = Some(at);
+    b
+}
+
+/// A row of odd samples healed. One alone, labelled exact, was no cut; a longer one was real while it lasted.
+pub fn end_odd_run(boot: &mut Boot, faults: &mut Faults) {
+    let run = std::mem::take(&mut boot.odd);
+    if run.samples == 0 {
+        return;
+    }
+    if run.samples == 1 && run.exact && boot.complete_log() {
+        torn(faults, boot, "it contradicts what the sessions did and the samples before and after it");
+    } else {
+        // Without the log a goodbye that the driver was slow to see looks the same as a live session forgotten; what lasts shows at the end.
+        if boot.complete_log() {
+            faults.short_unexplained = faults.short_unexplained.max(run.short);
+        }
+        faults.excess_unexplained = faults.excess_unexplained.max(run.excess);
+    }
+}
+
+fn torn(faults: &mut Faults, boot: &Boot, why: &str) {
+    faults.torn += 1;
+    if faults.torn_example.is_none() {
+        faults.torn_example = Some(format!("backend {} ({}): {why}", boot.backend, boot.backend_id));
+    }
+}
+
+/// How a snapshot contradicts itself or its predecessor, unless known faults of that size explain it.
+fn contradiction(at: &Reading, boot: &Boot, explained: u64, faults: &mut Faults) -> Option<String> {
+    if !at.exact {
+        return (at.active.0 > at.active.1).then(|| format!("its interval {}..{} is empty", at.active.0, at.active.1));
+    }
+    let (active, ended) = (at.active.0, at.ended_sum());
+    let uneven = i128::from(at.started) - i128::from(active) - i128::from(ended);
+    let phases = i128::from(at.phases) - i128::from(active);
+    if uneven.unsigned_abs() > u128::from(explained) {
+        return Some(format!("started {} is not active {active} plus ended {ended}", at.started));
+    }
+    if phases.unsigned_abs() > u128::from(explained) {
+        return Some(format!("its phases sum to {}, active is {active}", at.phases));
+    }
+    if uneven != 0 || phases != 0 {
+        faults.uneven += 1;
+    }
+    if boot.last.as_ref().is_some_and(|last| at.runs_backwards(last)) {
+        return Some("a counter that only grows is lower than before".to_owned());
+    }
+    if at.max.is_some_and(|max| active > i64::try_from(max).unwrap_or(i64::MAX)) {
+        faults.over_cap += 1;
+    }
+    None
+}
+
+/// Checks the sessions that are over and counted as ended, and folds them once no sample that is still looked at can show them.
+/// `last`: no sample will be looked at any more.
+pub fn sweep(book: &mut Book, boots: &BTreeMap<usize, Boot>, watches: &[Watch], config: &LedgerConfig, last: bool, out: (&mut Faults, &mut Convergence)) {
+    let (faults, convergence) = out;
+    let mut done: Vec<PlanIndex> = Vec::new();
+    for (index, session) in &book.sessions {
+        let Some(over) = session.over else { continue };
+        let backend = session.attempted.map(|(backend, _)| backend);
+        let watched = backend.is_some_and(|b| config.backends.get(b).is_some_and(|b| b.watched));
+        if !watched || (session.accepted.is_none() && !session.in_doubt()) {
+            done.push(*index);
+            continue;
+        }
+        // In doubt: few, and the backend may yet tell.
+        let boot = session.accepted.as_ref().and_then(|accepted| boots.get(&accepted.boot));
+        let Some((boot, watch)) = boot.zip(backend.and_then(|b| watches.get(b))) else { continue };
+        let judged_to_us = if last { u64::MAX } else { boot.looked_at_from_us() };
+        let quiet = |at_us: u64| at_us.saturating_add(2 * config.grace_us) < judged_to_us;
+        if let Some(record) = session.record {
+            if quiet(over.at_us.max(record.at_us)) {
+                settle(session, boot, watch, config, faults, convergence);
+                done.push(*index);
+            }
+        } else if !boot.complete_log() && quiet(over.at_us) && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us {
+            count_killed(session, convergence);
+            done.push(*index);
+        }
+    }
+    done.into_iter().for_each(|index| book.fold(index));
+}
+
+/// One more in its row of the table.
+pub fn count_killed(session: &Session, convergence: &mut Convergence) {
+    if let Some((kind, protocol)) = row(session) {
+        convergence.count(kind, protocol, |row| row.killed += 1);
+    }
+}
+
+/// The row of a session that the driver ended.
+pub fn row(session: &Session) -> Option<(EndKind, crate::plan::Protocol)> {
+    session.accepted.as_ref()?;
+    match session.over?.how {
+        How::Finished(Finish::Forced(kind)) => Some((kind, session.protocol)),
+        How::Finished(Finish::Goodbye(_)) => Some((EndKind::Graceful, session.protocol)),
+        _ => None,
+    }
+}
+
+/// A session and its end record, side by side.
+pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConfig, faults: &mut Faults, convergence: &mut Convergence) {
+    let (Some(over), Some(record)) = (session.over, session.record) else { return };
+    count_killed(session, convergence);
+    let from_us = if let Some((EndKind::Graceful, forced_us)) = session.forced { forced_us.min(over.at_us) } else { over.at_us };
+    if let Some((kind, protocol)) = row(session) {
+        convergence.detected(kind, protocol, session.scenario, from_us, record.at_us);
+        convergence.count(kind, protocol, |row| row.false_capacity += u64::from(record.count - 1));
+    }
+    let took = watch.watched_us(over.at_us, record.at_us);
+    if took > window_us(session, config) {
+        faults.late.push(session.name());
+        faults.latest_us = faults.latest_us.max(took);
+    }
+    if watch.watched_us(record.at_us, session.lives_until_us()) > config.early_us {
+        faults.early.push(session.name());
+    }
+    if record.count == 1
+        && let Some(expected) = wrong_outcome(session, boot)
+    {
+        faults.wrong.push(session.name());
+        let got = record.outcome.map_or("an unknown outcome", Outcome::name);
+        *faults.wrong_pairs.entry(format!("{expected} counted as {got}")).or_default() += 1;
+    }
+}
+
+/// What was expected, when the backend counted something else.
+fn wrong_outcome(session: &Session, boot: &Boot) -> Option<String> {
+    let (over, record) = (session.over?, session.record?);
+    let expected: &[Outcome] = match over.how {
+        How::Finished(Finish::Goodbye(outcome) | Finish::ByServer(outcome)) => {
+            return (record.outcome != Some(outcome)).then(|| outcome.name().to_owned());
+        }
+        // Nobody told what the worker had done by then.
+        How::Finished(Finish::Forced(_)) if session.untold_from_us.is_some() && record.at_us <= over.at_us => return None,
+        // Completed takes a goodbye, and the driver said none. Any other end may have been the backend's own, decided before it could know of ours.
+        How::Finished(Finish::Forced(_)) if record.outcome != Some(Outcome::Completed) && (boot.draining || record.at_us <= over.at_us) => return None,
+        How::Finished(Finish::Forced(_)) if record.outcome == Some(Outcome::TimedOut) && record.at_us <= over.at_us.saturating_add(RACE_US) => return None,
+        How::Finished(Finish::Forced(EndKind::HalfOpen)) => &[Outcome::TimedOut, Outcome::Cancelled],
+        How::Finished(Finish::Forced(EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::KillWorker)) => &[Outcome::Cancelled],
+        How::Finished(Finish::Forced(EndKind::Graceful | EndKind::KillBackend) | Finish::Lost(_)) | How::Failed(_) => return None,
+    };
+    let right = record.outcome.is_some_and(|outcome| expected.contains(&outcome));
+    (!right).then(|| expected.iter().map(|outcome| outcome.name()).collect::<Vec<_>>().join(" or "))
+}
+

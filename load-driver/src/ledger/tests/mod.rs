@@ -1,0 +1,269 @@
+//! The proof of the proof: it names each defect with its size, and is silent without one.
+
+mod sim;
+
+use proptest::prelude::*;
+
+use self::sim::{Defect, Fate, Spec, World};
+use super::*;
+use crate::plan::{EndKind, Protocol};
+
+const ABRUPT: [EndKind; 4] = [EndKind::Cancel, EndKind::TcpFin, EndKind::TcpRst, EndKind::HalfOpen];
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let fate = prop_oneof![
+        4 => Just(Fate::Ends(EndKind::Graceful)),
+        5 => proptest::sample::select(&ABRUPT[..]).prop_map(Fate::Ends),
+        1 => Just(Fate::ServerTimeout),
+        1 => Just(Fate::Breaks),
+        2 => Just(Fate::Rejected),
+        1 => any::<bool>().prop_map(|counted| Fate::StartTimeout { counted }),
+    ];
+    (0..12_000_u64, 0..6_000_u64, fate, 0..2_u32, 0..2_u32, 0..200_u64, 0..1_900_u64).prop_map(
+        |(start_ms, life_ms, fate, worker, shard, delay_ms, notice_ms)| Spec { start_ms, life_ms, fate, worker, shard, delay_ms, notice_ms },
+    )
+}
+
+fn specs() -> impl Strategy<Value = Vec<Spec>> {
+    proptest::collection::vec(spec(), 0..120)
+}
+
+/// A steady mix in which every defect has something to strike.
+fn mix(n: u64) -> Vec<Spec> {
+    let fates = [
+        Fate::Ends(EndKind::Cancel),
+        Fate::Ends(EndKind::Graceful),
+        Fate::Ends(EndKind::TcpFin),
+        Fate::Rejected,
+        Fate::Ends(EndKind::TcpRst),
+        Fate::Ends(EndKind::HalfOpen),
+        Fate::ServerTimeout,
+    ];
+    let one = |i: u64| Spec {
+        start_ms: 100 + i * 40,
+        life_ms: 500 + (i * 37) % 2_000,
+        fate: fates[(i % 7) as usize],
+        worker: 0,
+        shard: (i % 2) as u32,
+        delay_ms: i % 50,
+        notice_ms: (i * 13) % 900,
+    };
+    (0..n).map(one).collect()
+}
+
+fn names(verdict: &Verdict) -> Vec<(DefectName, u64)> {
+    verdict.findings.iter().map(|finding| (finding.name, finding.size)).collect()
+}
+
+fn silent(world: &World) -> Result<(), TestCaseError> {
+    let ran = world.run();
+    let verdict = &ran.verdict;
+    prop_assert!(verdict.findings.is_empty(), "{:#?}\n{:#?}", verdict.findings, verdict.notes);
+    prop_assert_eq!(verdict.judgement, Judgement::Agree);
+    prop_assert_eq!(verdict.exit_code(), None);
+    prop_assert!(verdict.irregular.is_empty(), "{:?}", verdict.irregular);
+    prop_assert!(verdict.funnel.adds_up(), "{:?}", verdict.funnel);
+    prop_assert!(verdict.funnel.live == 0, "{:?}", verdict.funnel);
+    for row in &verdict.convergence {
+        prop_assert!(row.ghosts == 0 && row.false_capacity == 0, "{row:?}");
+        prop_assert!(row.detected <= row.killed, "{row:?}");
+        prop_assert!(row.p50_us <= row.p99_us && row.p99_us <= row.max_us, "{row:?}");
+    }
+    Ok(())
+}
+
+const DEFECTS: [(Defect, DefectName); 8] = [
+    (Defect::Ghost, DefectName::Ghost),
+    (Defect::DoubleDecrement, DefectName::DoubleDecrement),
+    (Defect::DecrementOnReject, DefectName::DecrementOnReject),
+    (Defect::LateDecrement, DefectName::LateDecrement),
+    (Defect::TornSnapshot, DefectName::TornSnapshot),
+    (Defect::ForgetOnTimeout, DefectName::ForgetOnTimeout),
+    (Defect::WrongOutcome, DefectName::WrongOutcome),
+    (Defect::NeverAdded, DefectName::Lost),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_clean_backend_gives_no_finding(specs in specs(), log in any::<bool>(), registry in any::<bool>(), fresh in any::<bool>()) {
+        silent(&World { log, registry, fresh, ..World::of(specs) })?;
+    }
+
+    #[test]
+    fn missing_polls_and_stops_are_not_held_against_a_clean_backend(
+        specs in specs(), log in any::<bool>(), blind in (0..9_000_u64, 0..6_000_u64), stop in (0..9_000_u64, 0..3_000_u64)
+    ) {
+        let blind = Some((blind.0, blind.0 + blind.1));
+        silent(&World { log, blind, ..World::of(specs.clone()) })?;
+        silent(&World { log, stopped: Some((stop.0, stop.0 + stop.1)), ..World::of(specs) })?;
+    }
+
+    #[test]
+    fn a_killed_worker_leaves_a_clean_backend_clean(specs in specs(), log in any::<bool>(), at in 500..14_000_u64) {
+        silent(&World { log, kill_worker: Some((1, at)), ..World::of(specs) })?;
+    }
+
+    #[test]
+    fn a_killed_backend_is_written_off(specs in specs(), log in any::<bool>(), at in 500..14_000_u64, back in any::<bool>()) {
+        // While it is down nobody dials it, and when it stays away nobody dials any more.
+        let specs = specs.into_iter().filter(|s| s.start_ms + 200 < at || (back && s.start_ms > at + 500)).collect();
+        silent(&World { log, kill_backend: Some((at, back)), ..World::of(specs) })?;
+    }
+
+    #[test]
+    fn an_overflowing_log_is_no_finding(specs in specs(), ring in 0..4_usize) {
+        silent(&World { ring, ..World::of(specs) })?;
+    }
+
+    #[test]
+    fn each_defect_is_named_and_sized(specs in specs(), which in 0..DEFECTS.len(), rate in prop_oneof![Just(0.05), Just(0.3), Just(1.0)]) {
+        let (defect, name) = DEFECTS[which];
+        let ran = World { defect: Some((defect, rate)), ..World::of(specs.clone()) }.run();
+        // Ghosts of timeouts only are told from ghosts of all abrupt ends by what else became a ghost.
+        let got: Vec<_> = names(&ran.verdict)
+            .into_iter()
+            .map(|(got, n)| if defect == Defect::Ghost && got == DefectName::ForgetOnTimeout { (DefectName::Ghost, n) } else { (got, n) })
+            .collect();
+        let in_doubt = specs.iter().any(|s| matches!(s.fate, Fate::StartTimeout { .. } | Fate::Breaks));
+        if ran.strikes == 0 {
+            prop_assert!(got.is_empty(), "{:#?}", ran.verdict.findings);
+        } else if !in_doubt {
+            prop_assert_eq!(&got, &vec![(name, ran.strikes)], "{:#?}", ran.verdict.findings);
+        } else {
+            // What strikes a session that nobody knows of may be invisible; nothing else may be blamed.
+            prop_assert!(got.iter().all(|(got, n)| *got == name && *n <= ran.strikes), "{:#?}", ran.verdict.findings);
+        }
+    }
+}
+
+#[test]
+fn each_defect_at_five_percent_is_the_only_finding() {
+    for (defect, name) in DEFECTS {
+        let ran = World { defect: Some((defect, 0.05)), ..World::of(mix(400)) }.run();
+        assert!(ran.strikes > 1, "{defect:?} struck {}", ran.strikes);
+        assert_eq!(names(&ran.verdict), [(name, ran.strikes)], "{defect:?}: {:#?}", ran.verdict.findings);
+        assert_eq!(ran.verdict.exit_code(), Some(98));
+        let finding = ran.verdict.finding(name).unwrap();
+        if !matches!(defect, Defect::TornSnapshot | Defect::DecrementOnReject | Defect::NeverAdded) {
+            assert_eq!(finding.session_ids.len() as u64, ran.strikes.min(20), "{finding:?}");
+        }
+    }
+    assert!(World::of(mix(400)).run().verdict.findings.is_empty());
+}
+
+#[test]
+fn totals_alone_still_show_that_something_is_wrong() {
+    let cases = [
+        (Defect::Ghost, DefectName::Ghost),
+        (Defect::ForgetOnTimeout, DefectName::Ghost),
+        (Defect::DoubleDecrement, DefectName::FalseCapacity),
+        (Defect::DecrementOnReject, DefectName::FalseCapacity),
+        (Defect::TornSnapshot, DefectName::TornSnapshot),
+        (Defect::NeverAdded, DefectName::Lost),
+    ];
+    for (defect, name) in cases {
+        let ran = World { defect: Some((defect, 0.05)), log: false, registry: false, ..World::of(mix(400)) }.run();
+        let got = names(&ran.verdict);
+        assert_eq!(got, [(name, ran.strikes)], "{defect:?}: {:#?}", ran.verdict.findings);
+        assert!(ran.verdict.notes.iter().any(|note| note.contains("only totals")), "{:?}", ran.verdict.notes);
+        assert_eq!(ran.verdict.backends[0].proof, verdict::Proof::Totals);
+    }
+    let late = World { defect: Some((Defect::LateDecrement, 1.0)), log: false, registry: false, ..World::of(mix(400)) }.run();
+    assert_eq!(names(&late.verdict).iter().map(|f| f.0).collect::<Vec<_>>(), [DefectName::LateDecrement]);
+    assert!(World { log: false, registry: false, ..World::of(mix(400)) }.run().verdict.findings.is_empty());
+}
+
+#[test]
+fn the_registry_names_ghosts_that_the_log_lost() {
+    let ran = World { defect: Some((Defect::Ghost, 0.05)), ring: 2, ..World::of(mix(400)) }.run();
+    assert_eq!(names(&ran.verdict), [(DefectName::Ghost, ran.strikes)], "{:#?}", ran.verdict.findings);
+    assert_eq!(ran.verdict.findings[0].session_ids.len() as u64, ran.strikes.min(20));
+    assert_eq!(ran.verdict.backends[0].proof, verdict::Proof::PartOfSessions);
+}
+
+#[test]
+fn defects_show_through_kills() {
+    for (defect, name) in DEFECTS {
+        let mut specs = mix(300);
+        for spec in specs.iter_mut().step_by(3) {
+            spec.worker = 1;
+        }
+        let ran = World { defect: Some((defect, 0.05)), kill_worker: Some((1, 9_000)), ..World::of(specs) }.run();
+        assert_eq!(names(&ran.verdict), [(name, ran.strikes)], "{defect:?}: {:#?}", ran.verdict.findings);
+    }
+}
+
+#[test]
+fn others_sessions_on_a_shared_target_are_no_ghosts() {
+    let world = World { fresh: false, others: 7, ..World::of(mix(200)) };
+    assert!(world.run().verdict.findings.is_empty());
+    let ran = World { defect: Some((Defect::Ghost, 0.05)), ..world.clone() }.run();
+    assert_eq!(names(&ran.verdict), [(DefectName::Ghost, ran.strikes)]);
+    // On a backend of our own they are sessions that nobody accounts for.
+    let ran = World { fresh: true, ..world }.run();
+    assert!(ran.verdict.finding(DefectName::UnknownSessions).is_some_and(|f| f.size == 7), "{:#?}", ran.verdict.findings);
+}
+
+#[test]
+fn no_look_after_the_last_end_is_no_pass() {
+    let ran = World { blind: Some((6_000, 900_000)), ..World::of(mix(200)) }.run();
+    assert_eq!(ran.verdict.judgement, Judgement::Unverified);
+    assert_eq!(ran.verdict.exit_code(), Some(98));
+    let ran = World { blind: Some((0, 900_000)), ..World::of(mix(20)) }.run();
+    assert_eq!(ran.verdict.judgement, Judgement::Unverified);
+}
+
+#[test]
+fn a_clean_run_settles_at_once_and_tells_how_fast_each_kind_was() {
+    let ran = World::of(mix(400)).run();
+    assert!(ran.settled_after_ms < 1_500, "{}", ran.settled_after_ms);
+    for kind in [EndKind::Graceful, EndKind::Cancel, EndKind::TcpFin, EndKind::TcpRst, EndKind::HalfOpen] {
+        for protocol in [Protocol::Grpc, Protocol::Websocket] {
+            let row = ran.verdict.convergence.iter().find(|row| row.kind == kind && row.protocol == protocol).unwrap();
+            assert!(row.killed > 0 && row.killed == row.detected, "{row:?}");
+            assert!(row.max_us.unwrap() <= 900_001, "{row:?}");
+        }
+    }
+    assert_eq!(ran.verdict.convergence.len(), 14);
+    let detected: u64 = ran.verdict.convergence.iter().map(|row| row.detected).sum();
+    assert_eq!(ran.samples.len() as u64, detected);
+}
+
+#[test]
+fn a_killed_backend_converges_with_its_successor_or_its_absence() {
+    for back in [true, false] {
+        let specs = mix(200).into_iter().filter(|s| s.start_ms + 200 < 4_000 || (back && s.start_ms > 4_500)).collect();
+        let ran = World { kill_backend: Some((4_000, back)), ..World::of(specs) }.run();
+        assert!(ran.verdict.findings.is_empty(), "{:#?}", ran.verdict.findings);
+        let rows = ran.verdict.convergence.iter().filter(|row| row.kind == EndKind::KillBackend);
+        for row in rows {
+            assert!(row.killed > 0 && row.killed == row.detected, "{row:?}");
+            let most = if back { 1_000_000 } else { 300_000 };
+            assert!(row.max_us.is_some_and(|us| us > 0 && us <= most), "{row:?}");
+        }
+        assert!(ran.verdict.backends[0].killed);
+    }
+}
+
+#[test]
+fn a_restart_that_nobody_planned_is_not_a_pass() {
+    let mut ledger = Ledger::new(LedgerConfig::new("run", 0, vec![BackendConfig { watched: true, fresh: true }]));
+    for (n, boot) in ["boot-1", "boot-1", "boot-2", "boot-2"].into_iter().enumerate() {
+        ledger.sample(idle_sample(n as u64 * 250_000, boot));
+    }
+    let verdict = ledger.verdict();
+    assert_eq!(names(&verdict), [(DefectName::Unverified, 1)]);
+    assert!(verdict.findings[0].evidence.contains("replaced"), "{}", verdict.findings[0].evidence);
+}
+
+fn idle_sample(at_us: u64, boot: &str) -> crate::counters::CounterSample {
+    let snapshot = serde_json::json!({
+        "backend_id": "b", "boot_id": boot, "captured_at_us": at_us, "exact": true, "started": 0, "active": 0, "active_interval": [0, 0],
+        "ended": {}, "phases": {}, "max_sessions": null, "rejected": 0, "late_ends": 0, "live_tasks": 0, "draining": false, "next_end": 0,
+        "frames_in": 0, "frames_out": 0, "cpu_us": 0, "rss_bytes": 0, "virtual_cost_us": 0
+    });
+    let snapshot = serde_json::from_value(snapshot).unwrap();
+    crate::counters::CounterSample { backend: 0, asked_at_us: at_us, answered_at_us: at_us + 1, snapshot, ends: Some(vec![]), sessions: None }
+}

@@ -1,0 +1,428 @@
+//! A backend in virtual time, with every defect, and a driver that tells the ledger what it did.
+
+use std::collections::BTreeMap;
+
+use agent_server::admin::wire::{EndRecord, SessionJson, SnapshotJson};
+use proto::{
+    frame::Outcome,
+    ids::PlanIndex,
+};
+
+use crate::{
+    counters::CounterSample,
+    ledger::{BackendConfig, FailureCause, Finish, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId, Verdict, Windows},
+    plan::{EndKind, Protocol},
+};
+
+pub(super) const T0: u64 = 1_700_000_000_000_000;
+pub(super) const MS: u64 = 1_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Defect {
+    Ghost,
+    DoubleDecrement,
+    DecrementOnReject,
+    LateDecrement,
+    TornSnapshot,
+    ForgetOnTimeout,
+    WrongOutcome,
+    NeverAdded,
+}
+
+/// How a simulated session goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Ends(EndKind),
+    ServerTimeout,
+    Breaks,
+    Rejected,
+    /// Never told of acceptance; the backend counted it if so.
+    StartTimeout { counted: bool },
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spec {
+    pub(super) start_ms: u64,
+    pub(super) life_ms: u64,
+    pub(super) fate: Fate,
+    pub(super) worker: u32,
+    pub(super) shard: u32,
+    /// 0 to 999: news under way.
+    pub(super) delay_ms: u64,
+    /// How long the backend takes to notice an abrupt end.
+    pub(super) notice_ms: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct World {
+    pub(super) specs: Vec<Spec>,
+    pub(super) defect: Option<(Defect, f64)>,
+    pub(super) log: bool,
+    pub(super) registry: bool,
+    /// The log keeps so many ends.
+    pub(super) ring: usize,
+    pub(super) fresh: bool,
+    pub(super) kill_worker: Option<(u32, u64)>,
+    /// Time of the kill, and whether a new process comes 500 ms later.
+    pub(super) kill_backend: Option<(u64, bool)>,
+    /// Polls fail in this time.
+    pub(super) blind: Option<(u64, u64)>,
+    /// The backend stands still in this time.
+    pub(super) stopped: Option<(u64, u64)>,
+    /// Others' sessions that live all the time.
+    pub(super) others: u64,
+}
+
+impl World {
+    pub(super) fn of(specs: Vec<Spec>) -> Self {
+        Self {
+            specs,
+            defect: None,
+            log: true,
+            registry: true,
+            ring: usize::MAX,
+            fresh: true,
+            kill_worker: None,
+            kill_backend: None,
+            blind: None,
+            stopped: None,
+            others: 0,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Start(usize),
+    End(usize, Outcome),
+    /// A late decrement.
+    Count(usize, Outcome),
+    Reject(usize),
+    Boot(u32),
+}
+
+#[derive(Debug, Default)]
+struct Server {
+    boot: u32,
+    started: u64,
+    active: i64,
+    ended: BTreeMap<String, u64>,
+    rejected: u64,
+    live: BTreeMap<String, String>,
+    ends: Vec<EndRecord>,
+    accumulator: f64,
+    strikes: u64,
+}
+
+pub(super) struct Ran {
+    pub(super) verdict: Verdict,
+    pub(super) strikes: u64,
+    pub(super) settled_after_ms: u64,
+    pub(super) samples: Vec<crate::ledger::ConvergenceSample>,
+}
+
+pub(super) fn reference(index: usize) -> String {
+    format!("run-{index}")
+}
+
+fn at(ms: u64) -> u64 {
+    T0 + ms * MS
+}
+
+impl World {
+    /// Driver's steps and the backend's operations, by time.
+    fn script(&self) -> (Vec<(u64, SourceId, LedgerEntry)>, Vec<(u64, Op)>) {
+        let (mut steps, mut ops) = (Vec::new(), Vec::new());
+        for (i, spec) in self.specs.iter().enumerate() {
+            self.session(i, spec, &mut steps, &mut ops);
+        }
+        if let Some((kill, comes_back)) = self.kill_backend {
+            ops.push((at(kill), Op::Boot(if comes_back { 2 } else { 0 })));
+        }
+        steps.sort_by_key(|(at, _, _)| *at);
+        ops.sort_by_key(|(at, _)| *at);
+        (steps, ops)
+    }
+
+    fn session(&self, i: usize, spec: &Spec, steps: &mut Vec<(u64, SourceId, LedgerEntry)>, ops: &mut Vec<(u64, Op)>) {
+        let source = SourceId { worker: spec.worker, shard: spec.shard };
+        let worker_dies = self.kill_worker.filter(|(worker, _)| *worker == spec.worker).map(|(_, ms)| at(ms));
+        let (begin, news) = (at(spec.start_ms) + i as u64, 1 + spec.delay_ms * MS / 2);
+        let counted = self.unstopped(begin + news);
+        let accepted = counted + news;
+        let backend_dies = self.kill_backend.map(|(ms, _)| at(ms));
+        // Nothing happens to a backend while it is dead: sessions begin before the kill with time to spare, or after its return.
+        let on_dead = backend_dies.is_some_and(|dies| counted < dies);
+        let cut = [worker_dies, backend_dies.filter(|_| on_dead)].into_iter().flatten().min().unwrap_or(u64::MAX);
+        if worker_dies.is_some_and(|dies| begin >= dies) {
+            return;
+        }
+        let mut tell = |at_us: u64, event: LedgerEvent| {
+            if at_us < worker_dies.unwrap_or(u64::MAX) {
+                steps.push((at_us, source, LedgerEntry { index: PlanIndex(i as u64), at_us, event }));
+            }
+        };
+        let mut serve = |at_us: u64, op: Op| {
+            let at_us = self.unstopped(at_us);
+            if !(on_dead && backend_dies.is_some_and(|dies| at_us >= dies)) {
+                ops.push((at_us, op));
+            }
+        };
+        let end = if let Fate::Ends(kind) = spec.fate { kind } else { EndKind::Graceful };
+        let protocol = if i % 2 == 0 { Protocol::Grpc } else { Protocol::Websocket };
+        tell(begin, LedgerEvent::Scheduled { scenario: 0, protocol, end, client_ref: reference(i) });
+        tell(begin, LedgerEvent::Attempted { backend: 0 });
+        match spec.fate {
+            Fate::Rejected => {
+                serve(counted, Op::Reject(i));
+                return tell(accepted, LedgerEvent::Failed { cause: FailureCause::Rejected });
+            }
+            Fate::StartTimeout { counted: started } => {
+                if started {
+                    serve(counted, Op::Start(i));
+                    serve(counted + spec.notice_ms * MS + 1, Op::End(i, Outcome::Cancelled));
+                }
+                return tell(counted + 1, LedgerEvent::Failed { cause: FailureCause::StartTimeout });
+            }
+            Fate::Ends(_) | Fate::ServerTimeout | Fate::Breaks => {}
+        }
+        serve(counted, Op::Start(i));
+        let boot = if self.kill_backend.is_none() || on_dead { "boot-1" } else { "boot-2" };
+        let boot_id = boot.to_owned();
+        let over = accepted + spec.life_ms * MS + 1;
+        if cut <= accepted || cut <= over {
+            // The kill decides; what the worker had told by then is told.
+            if accepted < cut {
+                tell(accepted, LedgerEvent::Accepted { session_id: format!("s{i}"), backend_id: "b".into(), boot_id });
+            }
+            if worker_dies == Some(cut) {
+                serve(cut.max(counted) + spec.notice_ms * MS, Op::End(i, Outcome::Cancelled));
+            } else {
+                let lost = cut + 1 + spec.delay_ms * MS;
+                if accepted < cut {
+                    tell(lost, LedgerEvent::Ended { finish: Finish::Lost(FailureCause::Reset) });
+                } else {
+                    tell(lost, LedgerEvent::Failed { cause: FailureCause::Reset });
+                }
+            }
+            return;
+        }
+        tell(accepted, LedgerEvent::Accepted { session_id: format!("s{i}"), backend_id: "b".into(), boot_id });
+        match spec.fate {
+            Fate::Ends(EndKind::Graceful) => {
+                tell(over, LedgerEvent::Forced { kind: EndKind::Graceful });
+                serve(over + news, Op::End(i, Outcome::Completed));
+                tell(self.unstopped(over + news) + news, LedgerEvent::Ended { finish: Finish::Goodbye(Outcome::Completed) });
+            }
+            Fate::ServerTimeout => {
+                serve(over, Op::End(i, Outcome::TimedOut));
+                tell(self.unstopped(over) + 2 * news, LedgerEvent::Ended { finish: Finish::ByServer(Outcome::TimedOut) });
+            }
+            Fate::Breaks => {
+                serve(over + news, Op::End(i, Outcome::Cancelled));
+                tell(over, LedgerEvent::Ended { finish: Finish::Lost(FailureCause::Eof) });
+            }
+            Fate::Ends(kind) => {
+                tell(over, LedgerEvent::Forced { kind });
+                let outcome = if kind == EndKind::HalfOpen { Outcome::TimedOut } else { Outcome::Cancelled };
+                serve(over + spec.notice_ms * MS + 1, Op::End(i, outcome));
+                tell(over + 1, LedgerEvent::Ended { finish: Finish::Forced(kind) });
+            }
+            Fate::Rejected | Fate::StartTimeout { .. } => {}
+        }
+    }
+
+    fn unstopped(&self, at_us: u64) -> u64 {
+        self.stopped.filter(|(from, to)| (at(*from)..at(*to)).contains(&at_us)).map_or(at_us, |(_, to)| at(to) + (at_us - at(0)) % 997)
+    }
+
+    fn strikes(&self, defect: Defect, server: &mut Server) -> bool {
+        let Some((on, rate)) = self.defect else { return false };
+        if on != defect {
+            return false;
+        }
+        if server.strikes == 0 && server.accumulator == 0.0 {
+            server.accumulator = 1.0 - rate;
+        }
+        server.accumulator += rate;
+        if server.accumulator < 1.0 - 1e-9 {
+            return false;
+        }
+        server.accumulator -= 1.0;
+        server.strikes += 1;
+        true
+    }
+
+    fn apply(&self, server: &mut Server, at_us: u64, op: Op, later: &mut Vec<(u64, Op)>) {
+        match op {
+            Op::Boot(boot) => {
+                let (accumulator, strikes) = (server.accumulator, server.strikes);
+                *server = Server { boot, accumulator, strikes, ..Server::default() };
+            }
+            Op::Start(i) => {
+                server.live.insert(format!("s{i}"), reference(i));
+                if !self.strikes(Defect::NeverAdded, server) {
+                    server.started += 1;
+                    server.active += 1;
+                }
+            }
+            Op::Reject(i) => {
+                server.rejected += 1;
+                if self.strikes(Defect::DecrementOnReject, server) {
+                    count(server, at_us, "", &reference(i), Outcome::Cancelled);
+                }
+            }
+            Op::End(i, outcome) => {
+                let timeout = outcome == Outcome::TimedOut;
+                let abrupt = outcome != Outcome::Completed;
+                if (abrupt && self.strikes(Defect::Ghost, server)) || (timeout && self.strikes(Defect::ForgetOnTimeout, server)) {
+                    return;
+                }
+                if abrupt && self.strikes(Defect::LateDecrement, server) {
+                    later.push((at_us + 5_000 * MS, Op::Count(i, outcome)));
+                    return;
+                }
+                let twice = abrupt && self.strikes(Defect::DoubleDecrement, server);
+                let wrong = abrupt && self.strikes(Defect::WrongOutcome, server);
+                let outcome = if wrong { Outcome::Completed } else { outcome };
+                for _ in 0..=u8::from(twice) {
+                    count(server, at_us, &format!("s{i}"), &reference(i), outcome);
+                }
+                server.live.remove(&format!("s{i}"));
+            }
+            Op::Count(i, outcome) => {
+                count(server, at_us, &format!("s{i}"), &reference(i), outcome);
+                server.live.remove(&format!("s{i}"));
+            }
+        }
+    }
+
+    fn sample(&self, server: &mut Server, asked: u64, cut: u64, answered: u64, read: &mut (u32, u64)) -> CounterSample {
+        if read.0 != server.boot {
+            *read = (server.boot, 0);
+        }
+        let active = server.active + self.others as i64;
+        let torn = self.strikes(Defect::TornSnapshot, server);
+        let oldest = server.ends.len().saturating_sub(self.ring) as u64;
+        let ends: Vec<EndRecord> = server.ends.iter().filter(|e| e.seq >= read.1.max(oldest)).cloned().collect();
+        read.1 = server.ends.len() as u64;
+        let session = |(id, client_ref): (&String, &String)| SessionJson {
+            session_id: id.clone(),
+            client_ref: client_ref.clone(),
+            phase: "listening".into(),
+            age_ms: 0,
+            frames_in: 0,
+            frames_out: 0,
+        };
+        CounterSample {
+            backend: 0,
+            asked_at_us: asked,
+            answered_at_us: answered,
+            snapshot: SnapshotJson {
+                backend_id: "b".into(),
+                boot_id: format!("boot-{}", server.boot),
+                captured_at_us: cut,
+                exact: true,
+                started: server.started + self.others,
+                active: active - i64::from(torn),
+                active_interval: (active, active),
+                ended: server.ended.clone(),
+                phases: BTreeMap::from([("listening".to_owned(), active)]),
+                max_sessions: None,
+                rejected: server.rejected,
+                late_ends: 0,
+                live_tasks: server.live.len() as u64,
+                draining: false,
+                next_end: server.ends.len() as u64,
+                frames_in: 0,
+                frames_out: 0,
+                cpu_us: 0,
+                rss_bytes: 0,
+                virtual_cost_us: 0,
+                defects: BTreeMap::new(),
+            },
+            ends: self.log.then_some(ends),
+            sessions: self.registry.then(|| server.live.iter().map(session).collect()),
+        }
+    }
+
+    pub(super) fn run(&self) -> Ran {
+        let (steps, ops) = self.script();
+        let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: true, fresh: self.fresh }]);
+        config.windows = Windows::default().with(EndKind::HalfOpen, 4_000 * MS);
+        config.settle_us = 8_000 * MS;
+        let mut ledger = Ledger::new(config);
+        let sources: std::collections::BTreeSet<SourceId> =
+            (0..3).flat_map(|worker| (0..2).map(move |shard| SourceId { worker, shard })).collect();
+        sources.iter().for_each(|source| ledger.open(*source, T0));
+        let mut server = Server { boot: 1, ..Server::default() };
+        let (mut ops, mut told) = (std::collections::VecDeque::from(ops), BTreeMap::<SourceId, usize>::new());
+        let mut read = (0, 0);
+        let last = steps.iter().map(|(at, _, _)| *at).chain(ops.iter().map(|(at, _)| *at)).max().unwrap_or(T0).max(at(1));
+        let (mut worker_lost, mut backend_killed) = (false, false);
+        for tick in 0..4_000 {
+            // Every 50 ms the world moves on, every 100 ms shards tell, every 250 ms the counters are read.
+            let now = at(tick * 50);
+            if let Some((ms, _)) = self.kill_backend.filter(|(ms, _)| !backend_killed && at(*ms) <= now) {
+                backend_killed = true;
+                ledger.backend_killed(0, "boot-1", at(ms));
+            }
+            self.serve_until(&mut server, &mut ops, now);
+            if tick % 2 == 0 && now <= last + 200 * MS {
+                for source in sources.iter().filter(|s| !(worker_lost && self.kill_worker.is_some_and(|(w, _)| w == s.worker))) {
+                    // A doomed worker tells nothing in its last moments.
+                    let doomed = self.kill_worker.filter(|(w, _)| *w == source.worker).map_or(u64::MAX, |(_, ms)| at(ms) - 130 * MS);
+                    let to = now.min(doomed);
+                    let mine: Vec<&LedgerEntry> = steps.iter().filter(|(at, s, _)| s == source && *at < to).map(|(_, _, e)| e).collect();
+                    let from = told.insert(*source, mine.len()).unwrap_or(0);
+                    ledger.entries(*source, mine[from..].iter().map(|e| (*e).clone()).collect(), to);
+                }
+            }
+            if let Some((worker, ms)) = self.kill_worker.filter(|(_, ms)| !worker_lost && at(*ms) <= now) {
+                worker_lost = true;
+                ledger.worker_lost(worker, at(ms), true);
+            }
+            if now > last + 200 * MS {
+                sources.iter().for_each(|source| ledger.source_done(*source));
+            }
+            if tick % 5 == 0 {
+                self.poll(&mut ledger, &mut server, &mut ops, now, &mut read);
+            }
+            if ledger.settled(now) {
+                let verdict = ledger.verdict();
+                let settled_after_ms = now.saturating_sub(last) / MS;
+                return Ran { verdict, strikes: server.strikes, settled_after_ms, samples: ledger.drain_convergence().0 };
+            }
+        }
+        panic!("the ledger never settled: {:#?}", ledger.live());
+    }
+
+    fn serve_until(&self, server: &mut Server, ops: &mut std::collections::VecDeque<(u64, Op)>, now: u64) {
+        while ops.front().is_some_and(|(at, _)| *at <= now) {
+            let mut later = Vec::new();
+            if let Some((at_us, op)) = ops.pop_front() {
+                self.apply(server, at_us, op, &mut later);
+            }
+            for (at_us, op) in later {
+                let place = ops.partition_point(|(other, _)| *other <= at_us);
+                ops.insert(place, (at_us, op));
+            }
+        }
+    }
+
+    fn poll(&self, ledger: &mut Ledger, server: &mut Server, ops: &mut std::collections::VecDeque<(u64, Op)>, now: u64, read: &mut (u32, u64)) {
+        let within = |span: Option<(u64, u64)>| span.is_some_and(|(from, to)| (at(from)..at(to)).contains(&now));
+        let dead = self.kill_backend.is_some_and(|(ms, back)| now >= at(ms) && (!back || now < at(ms + 500)));
+        if within(self.blind) || dead {
+            return ledger.gap(0, now, "refused");
+        }
+        if within(self.stopped) {
+            return;
+        }
+        // The cut lies within the poll; what happens after it is not in it.
+        let cut = now + 7 * MS;
+        self.serve_until(server, ops, cut);
+        let sample = self.sample(server, now, cut, now + 19 * MS, read);
+        ledger.sample(sample);
+    }
+}
