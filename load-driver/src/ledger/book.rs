@@ -189,7 +189,9 @@ impl Session {
     pub fn timed_out(&self) -> bool {
         matches!(
             self.over.map(|over| over.how),
-            Some(How::Finished(Finish::Forced(EndKind::HalfOpen) | Finish::ByServer(Outcome::TimedOut) | Finish::Goodbye(Outcome::TimedOut)))
+            Some(How::Finished(
+                Finish::Forced(EndKind::HalfOpen) | Finish::ByServer(Outcome::TimedOut) | Finish::Goodbye(Outcome::TimedOut)
+            ))
         )
     }
 
@@ -234,8 +236,7 @@ impl Book {
             self.count(scenario, |funnel| funnel.requested += 1);
             self.by_ref.insert(client_ref.clone(), index);
             let (attempted, accepted, forced, over, untold_from_us, record) = (None, None, None, None, None, None);
-            let session =
-                Session { source, scenario, protocol, client_ref, attempted, accepted, forced, over, untold_from_us, record };
+            let session = Session { source, scenario, protocol, client_ref, attempted, accepted, forced, over, untold_from_us, record };
             self.sessions.insert(index, session);
             return;
         }

@@ -248,7 +248,13 @@ impl Boot {
     }
 
     /// Takes a sample in; gives back the one before, which can be judged now.
-    pub fn take(&mut self, mut sample: CounterSample, book: &mut Book, config: &LedgerConfig, faults: &mut RecordFaults) -> Option<Reading> {
+    pub fn take(
+        &mut self,
+        mut sample: CounterSample,
+        book: &mut Book,
+        config: &LedgerConfig,
+        faults: &mut RecordFaults,
+    ) -> Option<Reading> {
         self.samples += 1;
         self.draining |= sample.snapshot.draining;
         self.measure_skew(&sample);

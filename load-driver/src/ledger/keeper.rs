@@ -141,7 +141,8 @@ impl Ledger {
         LiveView {
             total: self.book.funnel().clone(),
             scenarios: self.book.scenarios().clone(),
-            dialling: self.book.sessions.values().filter(|s| s.attempted.is_some() && s.accepted.is_none() && s.over.is_none()).count() as u64,
+            dialling: self.book.sessions.values().filter(|s| s.attempted.is_some() && s.accepted.is_none() && s.over.is_none()).count()
+                as u64,
             counted: current().filter_map(|boot| Some(boot.waiting.as_ref().or(boot.last.as_ref())?.active.0)).sum(),
             gaps: self.watches.iter().map(|watch| watch.gaps).sum(),
             proven: records.doubles.total + records.empties + records.unknown.total + faults.torn + faults.negative + faults.late.total,
@@ -187,7 +188,8 @@ impl Ledger {
         let watch = self.watches.get(backend);
         let windows = self.book.sessions.values().filter(|s| s.attempted.is_some_and(|(b, _)| b == backend)).filter_map(|s| {
             let (end_us, _) = s.ending()?;
-            let unseen = watch.map_or(0, |w| w.last_answer_us.map_or(0, |to| to.saturating_sub(end_us) - w.watched_us(end_us, to.max(end_us))));
+            let unseen =
+                watch.map_or(0, |w| w.last_answer_us.map_or(0, |to| to.saturating_sub(end_us) - w.watched_us(end_us, to.max(end_us))));
             s.record.is_none().then(|| end_us + unseen + reconcile::window_us(s, &self.config))
         });
         windows.max().unwrap_or(0).max(self.book.last_end_us(backend)).saturating_add(self.config.settle_us)
@@ -272,7 +274,8 @@ impl Ledger {
 
     /// Without names the first sample that agrees tells of every end before it.
     fn totals_agree(&mut self, boot: BootIndex, asked_us: u64, answered_us: u64) {
-        let over = |s: &super::book::Session| s.accepted.as_ref().is_some_and(|a| a.boot == boot) && s.over.is_some_and(|o| o.at_us < asked_us);
+        let over =
+            |s: &super::book::Session| s.accepted.as_ref().is_some_and(|a| a.boot == boot) && s.over.is_some_and(|o| o.at_us < asked_us);
         let done: Vec<_> = self.book.sessions.iter().filter(|(_, s)| s.record.is_none() && over(s)).map(|(index, _)| *index).collect();
         for index in done {
             self.converged(index, answered_us);

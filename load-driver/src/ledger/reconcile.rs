@@ -235,7 +235,14 @@ fn contradiction(at: &Reading, boot: &Boot, explained: u64, faults: &mut Faults)
 
 /// Checks the sessions that are over and counted as ended, and folds them once no sample that is still looked at can show them.
 /// `last`: no sample will be looked at any more.
-pub fn sweep(book: &mut Book, boots: &BTreeMap<usize, Boot>, watches: &[Watch], config: &LedgerConfig, last: bool, out: (&mut Faults, &mut Convergence)) {
+pub fn sweep(
+    book: &mut Book,
+    boots: &BTreeMap<usize, Boot>,
+    watches: &[Watch],
+    config: &LedgerConfig,
+    last: bool,
+    out: (&mut Faults, &mut Convergence),
+) {
     let (faults, convergence) = out;
     let mut done: Vec<PlanIndex> = Vec::new();
     for (index, session) in &book.sessions {
@@ -256,7 +263,10 @@ pub fn sweep(book: &mut Book, boots: &BTreeMap<usize, Boot>, watches: &[Watch], 
                 settle(session, boot, watch, config, faults, convergence);
                 done.push(*index);
             }
-        } else if !boot.complete_log() && quiet(over.at_us) && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us {
+        } else if !boot.complete_log()
+            && quiet(over.at_us)
+            && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us
+        {
             count_killed(session, convergence);
             done.push(*index);
         }
@@ -317,8 +327,14 @@ fn wrong_outcome(session: &Session, boot: &Boot) -> Option<String> {
         // Nobody told what the worker had done by then.
         How::Finished(Finish::Forced(_)) if session.untold_from_us.is_some() && record.at_us <= over.at_us => return None,
         // Completed takes a goodbye, and the driver said none. Any other end may have been the backend's own, decided before it could know of ours.
-        How::Finished(Finish::Forced(_)) if record.outcome != Some(Outcome::Completed) && (boot.draining || record.at_us <= over.at_us) => return None,
-        How::Finished(Finish::Forced(_)) if record.outcome == Some(Outcome::TimedOut) && record.at_us <= over.at_us.saturating_add(RACE_US) => return None,
+        How::Finished(Finish::Forced(_)) if record.outcome != Some(Outcome::Completed) && (boot.draining || record.at_us <= over.at_us) => {
+            return None;
+        }
+        How::Finished(Finish::Forced(_))
+            if record.outcome == Some(Outcome::TimedOut) && record.at_us <= over.at_us.saturating_add(RACE_US) =>
+        {
+            return None;
+        }
         How::Finished(Finish::Forced(EndKind::HalfOpen)) => &[Outcome::TimedOut, Outcome::Cancelled],
         How::Finished(Finish::Forced(EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::KillWorker)) => &[Outcome::Cancelled],
         How::Finished(Finish::Forced(EndKind::Graceful | EndKind::KillBackend) | Finish::Lost(_)) | How::Failed(_) => return None,
@@ -326,4 +342,3 @@ fn wrong_outcome(session: &Session, boot: &Boot) -> Option<String> {
     let right = record.outcome.is_some_and(|outcome| expected.contains(&outcome));
     (!right).then(|| expected.iter().map(|outcome| outcome.name()).collect::<Vec<_>>().join(" or "))
 }
-

@@ -221,7 +221,8 @@ fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
     match proof {
         Proof::Sessions => {}
         Proof::PartOfSessions => {
-            out.notes.push(format!("{label}: {} end records were lost before they were read, so totals stand in for them", boot.records_lost));
+            out.notes
+                .push(format!("{label}: {} end records were lost before they were read, so totals stand in for them", boot.records_lost));
         }
         Proof::Totals => out.notes.push(format!("{label}: it lists no ends, so only totals were checked")),
     }
@@ -316,15 +317,22 @@ fn unseen(ledger: &Ledger, out: &mut Last) {
         }
         let strangers = ledger.book.sessions.values().filter(|s| {
             s.attempted.is_some_and(|(b, _)| b == backend)
-                && s.accepted.as_ref().is_some_and(|a| !ledger.boots.contains_key(&a.boot) && !ledger.kills.iter().any(|k| k.boot == a.boot))
+                && s.accepted
+                    .as_ref()
+                    .is_some_and(|a| !ledger.boots.contains_key(&a.boot) && !ledger.kills.iter().any(|k| k.boot == a.boot))
         });
         let strangers = strangers.count();
         if strangers > 0 && !watch.boots.is_empty() {
-            out.unverified.push(format!("backend {backend}: {strangers} sessions were accepted by a process whose counters were never seen"));
+            out.unverified
+                .push(format!("backend {backend}: {strangers} sessions were accepted by a process whose counters were never seen"));
         }
         if watch.gaps > 0 {
             let shared = if config.fresh { "" } else { " (not started by this run)" };
-            out.notes.push(format!("backend {backend}{shared}: {} polls of its counters failed{}", watch.gaps, reason(watch.last_gap.as_ref())));
+            out.notes.push(format!(
+                "backend {backend}{shared}: {} polls of its counters failed{}",
+                watch.gaps,
+                reason(watch.last_gap.as_ref())
+            ));
         }
     }
 }
@@ -348,7 +356,9 @@ fn in_doubt(ledger: &Ledger) -> InDoubt {
     let mut counted = 0;
     for session in ledger.book.sessions.values().filter(|s| s.over.is_some() && s.in_doubt()) {
         names.push(&session.client_ref);
-        let listed = || ledger.boots.values().filter_map(|b| b.last.as_ref()?.sessions.as_ref()).flatten().any(|r| r.client_ref == session.client_ref);
+        let listed = || {
+            ledger.boots.values().filter_map(|b| b.last.as_ref()?.sessions.as_ref()).flatten().any(|r| r.client_ref == session.client_ref)
+        };
         counted += u64::from(session.record.is_some() || listed());
     }
     let untold = ledger.boots.values().map(|boot| boot.untold.len() as u64).sum();
@@ -370,7 +380,8 @@ fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
     }
     let by_totals = if last.ghosts == 0 { faults.excess_unexplained } else { 0 };
     if faults.late.total > 0 {
-        let text = format!("{} ends were counted after their window, the latest {} ms after the end", faults.late.total, faults.latest_us / 1_000);
+        let text =
+            format!("{} ends were counted after their window, the latest {} ms after the end", faults.late.total, faults.latest_us / 1_000);
         out.push(Finding::new(DefectName::LateDecrement, faults.late.total, text).with_ids(&faults.late));
     } else if by_totals > 0 {
         let text = format!("up to {by_totals} sessions were counted as live after their windows, and no longer at the end");

@@ -29,6 +29,8 @@ pub(super) fn engine_options(profile: &Profile, shards: usize) -> EngineOptions 
     EngineOptions {
         shards,
         transport: TransportOptions {
+            stream_window: driver.http2.stream_window,
+            connection_window: driver.http2.connection_window,
             connections: driver.connections as usize,
             streams_per_connection: driver.streams_per_connection as usize,
             connect_timeout: driver.connect_timeout.0,

@@ -44,7 +44,12 @@ pub async fn ready(job: &Job, clock: Clock) -> Result<TargetSet, RunError> {
                 let Some(admin) = address.admin() else { continue };
                 match first_look(index, &admin, clock).await {
                     Ok((source, look)) => set.watch(index, source, look),
-                    Err(reason) if named => return Err(RunError::new(Exit::TargetUnusable, format!("failed to read the counters of {}: {reason}", address.address))),
+                    Err(reason) if named => {
+                        return Err(RunError::new(
+                            Exit::TargetUnusable,
+                            format!("failed to read the counters of {}: {reason}", address.address),
+                        ));
+                    }
                     Err(reason) => set.unwatched.push(format!("{} has no counters to read: {reason}", address.address)),
                 }
             }

@@ -40,11 +40,22 @@ pub struct TransportOptions {
     pub streams_per_connection: usize,
     /// Longest wait for TCP and the handshake together.
     pub connect_timeout: Duration,
+    /// HTTP/2: bytes that an agent may send on one stream before the driver reads. More hides a slow reader.
+    pub stream_window: u32,
+    /// HTTP/2: the same for a connection. h2 closes connections whose unread small frames exceed half of it, so thousands of streams
+    /// need a large one.
+    pub connection_window: u32,
 }
 
 impl Default for TransportOptions {
     fn default() -> Self {
-        Self { connections: 4, streams_per_connection: 1_000, connect_timeout: Duration::from_secs(10) }
+        Self {
+            connections: 4,
+            streams_per_connection: 1_000,
+            connect_timeout: Duration::from_secs(10),
+            stream_window: 64 * 1024,
+            connection_window: 32 * 1024 * 1024,
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Peers for transports: written by hand on h2 and tungstenite, so that a test decides every frame.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod backend;
+
 use std::{future::poll_fn, time::Duration};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};

@@ -20,7 +20,15 @@ fn spec() -> impl Strategy<Value = Spec> {
         1 => any::<bool>().prop_map(|counted| Fate::StartTimeout { counted }),
     ];
     (0..12_000_u64, 0..6_000_u64, fate, 0..2_u32, 0..2_u32, 0..200_u64, 0..1_900_u64).prop_map(
-        |(start_ms, life_ms, fate, worker, shard, delay_ms, notice_ms)| Spec { start_ms, life_ms, fate, worker, shard, delay_ms, notice_ms },
+        |(start_ms, life_ms, fate, worker, shard, delay_ms, notice_ms)| Spec {
+            start_ms,
+            life_ms,
+            fate,
+            worker,
+            shard,
+            delay_ms,
+            notice_ms,
+        },
     )
 }
 
@@ -265,5 +273,12 @@ fn idle_sample(at_us: u64, boot: &str) -> crate::counters::CounterSample {
         "frames_in": 0, "frames_out": 0, "cpu_us": 0, "rss_bytes": 0, "virtual_cost_us": 0
     });
     let snapshot = serde_json::from_value(snapshot).unwrap();
-    crate::counters::CounterSample { backend: 0, asked_at_us: at_us, answered_at_us: at_us + 1, snapshot, ends: Some(vec![]), sessions: None }
+    crate::counters::CounterSample {
+        backend: 0,
+        asked_at_us: at_us,
+        answered_at_us: at_us + 1,
+        snapshot,
+        ends: Some(vec![]),
+        sessions: None,
+    }
 }

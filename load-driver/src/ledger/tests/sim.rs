@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 
 use agent_server::admin::wire::{EndRecord, SessionJson, SnapshotJson};
-use proto::{
-    frame::Outcome,
-    ids::PlanIndex,
-};
+use proto::{frame::Outcome, ids::PlanIndex};
 
 use crate::{
     counters::CounterSample,
@@ -37,7 +34,9 @@ pub(super) enum Fate {
     Breaks,
     Rejected,
     /// Never told of acceptance; the backend counted it if so.
-    StartTimeout { counted: bool },
+    StartTimeout {
+        counted: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -410,7 +409,14 @@ impl World {
         }
     }
 
-    fn poll(&self, ledger: &mut Ledger, server: &mut Server, ops: &mut std::collections::VecDeque<(u64, Op)>, now: u64, read: &mut (u32, u64)) {
+    fn poll(
+        &self,
+        ledger: &mut Ledger,
+        server: &mut Server,
+        ops: &mut std::collections::VecDeque<(u64, Op)>,
+        now: u64,
+        read: &mut (u32, u64),
+    ) {
         let within = |span: Option<(u64, u64)>| span.is_some_and(|(from, to)| (at(from)..at(to)).contains(&now));
         let dead = self.kill_backend.is_some_and(|(ms, back)| now >= at(ms) && (!back || now < at(ms + 500)));
         if within(self.blind) || dead {

@@ -21,10 +21,6 @@ use crate::{dialect, ledger::FailureCause, plan::Protocol};
 
 mod stream;
 
-/// Of a stream: what an agent may send before the driver reads. More hides a slow reader.
-const STREAM_WINDOW: u32 = 64 * 1024;
-/// Of a connection. h2 closes connections whose unread small frames exceed half of it, so thousands of streams need this much.
-const CONNECTION_WINDOW: u32 = 32 * 1024 * 1024;
 /// Bytes of one stream that h2 may buffer; a message always fits.
 const SEND_BUFFER: usize = 2 * proto::frame::MAX_MESSAGE_BYTES;
 /// Streams that were cancelled here and may still receive: frames for forgotten ones would be an error of the peer.
@@ -120,8 +116,8 @@ impl Connection {
 async fn dial(address: SocketAddr, options: &TransportOptions, closed: &Rc<Cell<bool>>) -> Result<Ready, FailureCause> {
     let socket = Socket::connect(address).await.map_err(|e| cause::of_dial(&e))?;
     let (requests, mut connection) = client::Builder::new()
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_window_size(options.stream_window)
+        .initial_connection_window_size(options.connection_window)
         .initial_max_send_streams(options.streams_per_connection)
         .max_send_buffer_size(SEND_BUFFER)
         .max_concurrent_reset_streams(REMEMBERED_RESETS)
