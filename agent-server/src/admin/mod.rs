@@ -1,3 +1,228 @@
-//! What operators and balancers ask: health, snapshot, sessions, metrics, drain.
+//! What operators and balancers ask, on a port and a thread of their own: it answers when every shard is busy.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /snapshot` | [`wire::SnapshotJson`]: the counters, cut at one instant |
+//! | `GET /ends?after=SEQ&limit=N` | [`wire::EndsPage`]: ends as counted |
+//! | `GET /sessions?after=ID&limit=N` | [`wire::SessionsPage`]: live sessions |
+//! | `GET /metrics` | the same and more as OpenMetrics text |
+//! | `GET /healthz` | 200 while new sessions are taken, 503 while draining |
+//! | `POST /drain` | 202; as SIGTERM |
 
 pub mod wire;
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use anyhow::Context;
+use axum::{
+    Json, Router,
+    extract::{Query, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use proto::frame::Outcome;
+use serde::Deserialize;
+use tokio::{runtime::Builder, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use self::wire::{EndRecord, EndsPage, SessionJson, SessionsPage, SnapshotJson};
+use crate::{
+    listen, report,
+    shard::{Shard, Shared},
+    tracker::Phase,
+};
+
+/// Rows of a page, when the request does not say.
+const PAGE: usize = 1_000;
+/// For requests that are under way when the server stops.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Binds the admin port: the one asked for, else the session port + 1, else (when any session port would do) any.
+pub fn bind(asked: Option<SocketAddr>, sessions_asked: SocketAddr, sessions: SocketAddr) -> anyhow::Result<std::net::TcpListener> {
+    let address = asked.unwrap_or_else(|| {
+        let port = if sessions_asked.port() == 0 { 0 } else { sessions.port().saturating_add(1) };
+        SocketAddr::new(sessions.ip(), port)
+    });
+    listen::bind(address)
+        .with_context(|| format!("failed to listen on {address} for the admin endpoints: choose a port with --admin-listen"))
+}
+
+/// Starts the admin thread; it ends after `stop`.
+pub fn start(
+    listener: std::net::TcpListener,
+    shared: Arc<Shared>,
+    shards: Arc<[Arc<Shard>]>,
+    stop: CancellationToken,
+) -> anyhow::Result<JoinHandle<()>> {
+    let runtime = Builder::new_current_thread().enable_all().build().context("failed to start the admin runtime")?;
+    let admin = Admin { shared, shards };
+    let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
+        if let Err(error) = runtime.block_on(serve(listener, admin, stop)) {
+            tracing::error!("the admin endpoints are gone: {error}");
+        }
+    });
+    thread.context("failed to start the admin thread")
+}
+
+async fn serve(listener: std::net::TcpListener, admin: Admin, stop: CancellationToken) -> io::Result<()> {
+    let app = Router::new()
+        .route("/snapshot", get(snapshot))
+        .route("/ends", get(ends))
+        .route("/sessions", get(sessions))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .route("/drain", post(drain))
+        .fallback(nothing)
+        .with_state(admin);
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let serving = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let bounded = async {
+        stop.cancelled().await;
+        // A keep-alive connection does not hold the process.
+        sleep(FAREWELL).await;
+    };
+    tokio::select! {
+        result = serving.into_future() => result,
+        () = bounded => Ok(()),
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Admin {
+    shared: Arc<Shared>,
+    shards: Arc<[Arc<Shard>]>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct EndsQuery {
+    after: u64,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SessionsQuery {
+    after: String,
+    limit: Option<usize>,
+}
+
+async fn snapshot(State(admin): State<Admin>) -> Json<SnapshotJson> {
+    Json(admin.snapshot())
+}
+
+async fn ends(State(admin): State<Admin>, Query(query): Query<EndsQuery>) -> Json<EndsPage> {
+    let page = admin.shared.sessions.ends(query.after, query.limit.unwrap_or(PAGE));
+    let ends = page.ends.into_iter().map(|row| EndRecord {
+        seq: row.seq,
+        session_id: row.session_id,
+        client_ref: row.client_ref.to_string(),
+        outcome: row.outcome.name().to_owned(),
+        at_us: row.at_us,
+    });
+    Json(EndsPage { boot_id: admin.shared.boot_id.clone(), oldest: page.oldest, next: page.next, ends: ends.collect() })
+}
+
+async fn sessions(State(admin): State<Admin>, Query(query): Query<SessionsQuery>) -> Response {
+    let now_us = admin.shared.sessions.unix_us();
+    match admin.shared.sessions.listing(&query.after, query.limit.unwrap_or(PAGE)) {
+        Err(bad) => (StatusCode::BAD_REQUEST, format!("{bad}\n")).into_response(),
+        Ok(page) => {
+            let sessions = page.sessions.into_iter().map(|row| SessionJson {
+                session_id: row.session_id,
+                client_ref: row.client_ref.to_string(),
+                phase: row.phase.name().to_owned(),
+                age_ms: now_us.saturating_sub(row.started_us) / 1_000,
+                frames_in: row.frames_in,
+                frames_out: row.frames_out,
+            });
+            let page =
+                SessionsPage { boot_id: admin.shared.boot_id.clone(), total: page.total, sessions: sessions.collect(), next: page.next };
+            Json(page).into_response()
+        }
+    }
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    let text = report::prometheus::text(admin.snapshot(), admin.extra());
+    ([(header::CONTENT_TYPE, report::prometheus::CONTENT_TYPE)], text).into_response()
+}
+
+async fn healthz(State(admin): State<Admin>) -> (StatusCode, &'static str) {
+    if admin.shared.draining() { (StatusCode::SERVICE_UNAVAILABLE, "draining\n") } else { (StatusCode::OK, "serving\n") }
+}
+
+async fn drain(State(admin): State<Admin>) -> (StatusCode, &'static str) {
+    admin.shared.drain_asked.cancel();
+    (StatusCode::ACCEPTED, "draining\n")
+}
+
+async fn nothing() -> (StatusCode, &'static str) {
+    (StatusCode::NOT_FOUND, "there are /snapshot, /ends, /sessions, /metrics, /healthz, and POST /drain\n")
+}
+
+impl Admin {
+    fn sum(&self, f: impl Fn(&Shard) -> u64) -> u64 {
+        self.shards.iter().map(|shard| f(shard)).sum()
+    }
+
+    fn snapshot(&self) -> SnapshotJson {
+        let shared = &self.shared;
+        // A torn snapshot must tear over time in which sessions go on; this thread may wait.
+        let cut = shared.defects.snapshot(&shared.sessions, std::thread::sleep);
+        let captured_at_us = shared.sessions.unix_us();
+        let frames = shared.sessions.frames();
+        SnapshotJson {
+            backend_id: shared.backend_id.clone(),
+            boot_id: shared.boot_id.clone(),
+            captured_at_us,
+            exact: cut.exact,
+            started: cut.started,
+            active: cut.active,
+            active_interval: cut.active_interval,
+            ended: Outcome::ALL.iter().zip(cut.ended).map(|(outcome, n)| (outcome.name().to_owned(), n)).collect(),
+            phases: Phase::ALL.iter().zip(cut.phases).map(|(phase, n)| (phase.name().to_owned(), n)).collect(),
+            max_sessions: shared.sessions.max_sessions(),
+            rejected: cut.rejected,
+            late_ends: cut.late_ends,
+            live_tasks: self.sum(Shard::live),
+            draining: shared.draining(),
+            next_end: shared.sessions.next_end(),
+            frames_in: frames.received,
+            frames_out: frames.sent,
+            cpu_us: cpu_us(),
+            rss_bytes: rss_bytes(),
+            virtual_cost_us: self.sum(|s| s.counters.virtual_cost_us.load(Relaxed)),
+            defects: shared.defects.strikes(),
+        }
+    }
+
+    fn extra(&self) -> report::prometheus::Extra {
+        report::prometheus::Extra {
+            connections: self.sum(|s| s.counters.connections.load(Relaxed)),
+            silent: self.sum(|s| s.counters.silent.load(Relaxed)),
+            dropped: self.sum(|s| s.counters.dropped.load(Relaxed)),
+            refused: self.shared.refused.lock().clone(),
+        }
+    }
+}
+
+/// User + system time of the process.
+fn cpu_us() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    u64::try_from(t.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(t.tv_nsec).unwrap_or(0) / 1_000
+}
+
+/// Resident memory; 0 where the kernel has no such file.
+fn rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * 1_024
+}

@@ -1,6 +1,6 @@
 //! The only reader of time.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use proto::time::Micros;
 
@@ -19,11 +19,14 @@ impl Clock {
         Self { epoch: Instant::now(), epoch_unix_us }
     }
 
-    /// A clock whose epoch is the given unix time, so that processes on one machine agree.
+    /// A clock whose epoch is the given unix time, past or to come, so that processes on one machine agree.
     pub fn with_epoch_unix_us(epoch_unix_us: u64) -> Self {
         let now = Self::start();
-        let back = std::time::Duration::from_micros(now.epoch_unix_us.saturating_sub(epoch_unix_us));
-        Self { epoch: now.epoch.checked_sub(back).unwrap_or(now.epoch), epoch_unix_us }
+        let back = Duration::from_micros(now.epoch_unix_us.saturating_sub(epoch_unix_us));
+        let ahead = Duration::from_micros(epoch_unix_us.saturating_sub(now.epoch_unix_us));
+        // An epoch before the machine's own start cannot be told by its monotone clock.
+        let epoch = now.epoch.checked_sub(back).unwrap_or(now.epoch) + ahead;
+        Self { epoch, epoch_unix_us }
     }
 
     /// Microseconds since the epoch.
@@ -44,6 +47,6 @@ impl Clock {
 
     /// For sleeping until a moment.
     pub fn instant(&self, at: Micros) -> Instant {
-        self.epoch + std::time::Duration::from_micros(at.0)
+        self.epoch + Duration::from_micros(at.0)
     }
 }

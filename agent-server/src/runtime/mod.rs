@@ -1,6 +1,5 @@
 //! What a shard runs on: the clock, the tick and its wheel, sockets that write flat. The load driver runs its shards on the same.
 //!
-//! SKELETON: signatures are the contract between modules.
 
 pub mod clock;
 pub mod flat;

@@ -1,16 +1,73 @@
 //! The session as a pure state machine: events and time in, effects out.
 //!
-//! SKELETON: signatures are the contract between modules; the transition table goes here.
+//! # Transitions
+//!
+//! | phase | on | to | effects |
+//! |---|---|---|---|
+//! | `listening` | speech begins (detector or marker) | `user_speaking` | `Speech` (detector only) |
+//! | `user_speaking` | every 300 ms while words come | same | partial `Transcript` |
+//! | `user_speaking` | speech ends | `thinking` | `Speech` (detector only) |
+//! | `thinking` | 40 ms later, or with the next row | same | final `Transcript` |
+//! | `thinking` | thought, a tool is wanted | `tool_calling` | `ToolCall` |
+//! | `thinking` | thought, no tool is wanted | `agent_speaking` | `ResponseStart`, first `Audio` |
+//! | `tool_calling` | result of this call | `thinking` | |
+//! | `tool_calling` | tool timeout | `thinking` | `ToolCancel` |
+//! | `agent_speaking` | every 20 ms on an absolute schedule | same | `Audio` |
+//! | `agent_speaking` | last frame sent | `listening` | `ResponseEnd(Completed)` |
+//! | thinking, tool, speaking | speech begins | `user_speaking` | `Speech`, then *stop* as interrupted |
+//! | thinking, tool, speaking | `BargeIn` of this response | `listening` | *stop* as interrupted |
+//! | thinking, tool, speaking | `Cancel` of this response | `listening` | *stop* as cancelled |
+//! | `listening`, `user_speaking` | `BargeIn`, `Cancel` | same | none: nothing is under way |
+//! | any | end, deadline, idle, drain, disconnect, keepalive, fatal error | ended | *stop*, then as below |
+//!
+//! *stop* sends what closes the thing under way: the final transcript if it was still due, `ToolCancel`, or `ResponseEnd` with its frames;
+//! after an interruption `Context` with the words that were heard. Dropping the state is the epoch bump that cancels every later stage:
+//! nothing else refers to the old answer, and response numbers never come back. An interrupt that names an old response, or finds nothing
+//! under way, changes nothing. `Phase` comes before the events that tell the client, so that counters are never behind what it knows.
+//!
+//! | end | outcome | events before `End` | `End.error` |
+//! |---|---|---|---|
+//! | `ClientEvent::End` | completed | `Ended` | |
+//! | deadline, idle timeout | timed out | `Error`, `Ended` | the error |
+//! | drain | drained | `Ended` | |
+//! | fatal error | failed | `Error` | the error |
+//! | disconnect | cancelled | none: nobody listens | |
+//! | keepalive | timed out | none | |
+//!
+//! # Errors
+//!
+//! What breaks the order or framing of the protocol is fatal; what is wrong with one message costs that message and a warning.
+//!
+//! | code | fatal | what becomes of the message |
+//! |---|---|---|
+//! | `MalformedMessage`, `UnsupportedFormat`, `MessageTooLarge`, `NotStarted` | as the wire says ([`Session::on_error`]) | |
+//! | `AlreadyStarted` | yes | |
+//! | `BadAudio` (empty, half a sample, over 1 s) | no | dropped, not acknowledged, not counted |
+//! | `SequenceGap` (missing or repeated frames) | no, one warning a gap | taken; counting goes on from it |
+//! | `UnknownToolCall` (never made, answered, cancelled) | no | dropped |
+//! | `InvalidArgument` (limits, undeclared tool, future response) | no | dropped |
+//! | `AfterEnd` | | nothing follows an end: the shell answers with [`after_end`] while it still can |
+//! | `Deadline`, `Idle` | yes, as timed out | |
+
+mod input;
+mod turn;
+mod validate;
 
 use std::{sync::Arc, time::Duration};
 
 use proto::{
+    audio::AudioFormat,
     dist::Distribution,
-    frame::{ClientEvent, Outcome, ServerEvent, SessionError},
+    frame::{ErrorCode, Outcome, ResponseStatus, ServerEvent, SessionAccepted, SessionEnded, SessionError, SessionStart, TurnHint},
     time::Micros,
 };
 
-use crate::tracker::Phase;
+use self::turn::State;
+pub use self::validate::{MAX_RESPONSE_HINT_MS, after_end, validate_start};
+use crate::{
+    pipeline::{tts::Voice, vad::Vad},
+    tracker::Phase,
+};
 
 /// What every session of a server shares.
 #[derive(Debug, Clone)]
@@ -19,9 +76,10 @@ pub struct SessionConfig {
     pub backend_id: String,
     /// New with every process.
     pub boot_id: String,
-    /// Time from the end of the user's speech to the first frame of the answer (or to the tool call).
+    /// Time from the end of the user's speech, as detected, to the first frame of the answer (or to the tool call); also from a tool's
+    /// result to the answer. The detector needs [`Self::endpoint_silence`] to find the end; a marker needs nothing.
     pub think: Distribution,
-    /// Time that a tool cancelled by the client's silence may take before the agent answers without it.
+    /// Longest wait for a tool's result; then the call is cancelled and the agent answers without it.
     pub tool_timeout: Duration,
     /// Length of an answer that no hint fixes.
     pub response: Distribution,
@@ -46,7 +104,7 @@ pub enum Effect {
     Send(ServerEvent),
     /// The tracker's phase.
     Phase(Phase),
-    /// Charge the synthetic cost of one frame of this phase.
+    /// Charge the synthetic cost of one frame (20 ms of user audio while the user speaks, of agent audio while the agent does).
     Cost(Phase),
     /// Count the end, close the stream. The last effect of a session.
     End {
@@ -59,63 +117,191 @@ pub enum Effect {
 
 /// One session after its start was admitted.
 #[derive(Debug)]
-pub struct Session;
+pub struct Session {
+    config: Arc<SessionConfig>,
+    number: u64,
+    format: AudioFormat,
+    voice: Voice,
+    tools: Box<[String]>,
+    accepted: Micros,
+    deadline: Micros,
+    idle_timeout: Duration,
+    last_message: Micros,
+    state: State,
+    vad: Vad,
+    /// The client marks its speech itself: the detector is off.
+    markers: bool,
+    /// For the coming turn.
+    hint: Option<Box<TurnHint>>,
+    /// User turns, responses, tool calls so far: each also numbers the last one.
+    turns: u64,
+    responses: u64,
+    calls: u32,
+    next_sequence: u64,
+    frames_in: u64,
+    frames_out: u64,
+}
 
 impl Session {
     /// `number` seeds this session's own stream of randomness; `start` was validated by [`validate_start`]. Emits `Accepted`.
     pub fn new(
-        _config: Arc<SessionConfig>,
-        _number: u64,
-        _session_id: String,
-        _start: proto::frame::SessionStart,
-        _now: Micros,
-        _out: &mut Vec<Effect>,
+        config: Arc<SessionConfig>,
+        number: u64,
+        session_id: String,
+        start: SessionStart,
+        now: Micros,
+        out: &mut Vec<Effect>,
     ) -> Self {
-        todo!()
-    }
-
-    /// An event of the client.
-    pub fn on_event(&mut self, _event: ClientEvent, _now: Micros, _out: &mut Vec<Effect>) {
-        todo!()
+        let smaller = |ours: Duration, theirs: u32| match theirs {
+            0 => ours,
+            ms => ours.min(Duration::from_millis(ms.into())),
+        };
+        let millis = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
+        let max_duration = smaller(config.max_duration, start.max_duration_ms);
+        let idle_timeout = smaller(config.idle_timeout, start.idle_timeout_ms);
+        out.push(Effect::Send(ServerEvent::Accepted(SessionAccepted {
+            session_id,
+            backend_id: config.backend_id.clone(),
+            boot_id: config.boot_id.clone(),
+            format: start.format,
+            max_duration_ms: millis(max_duration),
+            idle_timeout_ms: millis(idle_timeout),
+        })));
+        Self {
+            number,
+            format: start.format,
+            voice: Voice::of(&start.voice, config.seed),
+            tools: start.tools.into_boxed_slice(),
+            accepted: now,
+            deadline: now + max_duration,
+            idle_timeout,
+            last_message: now,
+            state: State::Listening,
+            vad: Vad::new(config.vad_threshold, config.endpoint_silence),
+            markers: false,
+            hint: None,
+            turns: 0,
+            responses: 0,
+            calls: 0,
+            next_sequence: 0,
+            frames_in: 0,
+            frames_out: 0,
+            config,
+        }
     }
 
     /// The wire could not be decoded: the error goes to the client; a fatal one ends the session as failed.
-    pub fn on_error(&mut self, _error: SessionError, _now: Micros, _out: &mut Vec<Effect>) {
-        todo!()
+    pub fn on_error(&mut self, error: SessionError, now: Micros, out: &mut Vec<Effect>) {
+        if !self.receive(now, out) {
+            return;
+        }
+        if error.fatal {
+            self.finish(Outcome::Failed, Some(error), now, out);
+        } else {
+            out.push(Effect::Send(ServerEvent::Error(error)));
+        }
     }
 
     /// The client's stream ended without goodbye (EOF, reset, close frame): ends as cancelled.
-    pub fn on_disconnect(&mut self, _now: Micros, _out: &mut Vec<Effect>) {
-        todo!()
+    pub fn on_disconnect(&mut self, _now: Micros, out: &mut Vec<Effect>) {
+        self.finish_silently(Outcome::Cancelled, out);
     }
 
     /// The transport's keepalive got no answer: ends as timed out.
-    pub fn on_keepalive_timeout(&mut self, _now: Micros, _out: &mut Vec<Effect>) {
-        todo!()
+    pub fn on_keepalive_timeout(&mut self, _now: Micros, out: &mut Vec<Effect>) {
+        self.finish_silently(Outcome::TimedOut, out);
     }
 
     /// The server's drain deadline: ends as drained.
-    pub fn on_drain(&mut self, _now: Micros, _out: &mut Vec<Effect>) {
-        todo!()
+    pub fn on_drain(&mut self, now: Micros, out: &mut Vec<Effect>) {
+        self.finish(Outcome::Drained, None, now, out);
     }
 
     /// Does what is due by `now` (frames, thinking, deadlines).
-    pub fn step(&mut self, _now: Micros, _out: &mut Vec<Effect>) {
-        todo!()
+    pub fn step(&mut self, now: Micros, out: &mut Vec<Effect>) {
+        if self.expire(now, out) {
+            return;
+        }
+        let idle_at = self.last_message + self.idle_timeout;
+        if now >= idle_at && !self.ended() {
+            let message = format!("no message for {} ms: send audio, or end the session", self.idle_timeout.as_millis());
+            return self.finish(Outcome::TimedOut, Some(SessionError::fatal(ErrorCode::Idle, message)), now, out);
+        }
+        while self.stage_due() <= now {
+            self.advance(now, out);
+        }
     }
 
     /// When [`Self::step`] must be called next; never later than any deadline of the session.
     pub fn next_wake(&self) -> Micros {
-        todo!()
+        if self.ended() {
+            return Micros::NEVER;
+        }
+        self.stage_due().min(self.deadline).min(self.last_message + self.idle_timeout)
     }
 
     /// True once `End` was emitted.
     pub fn ended(&self) -> bool {
-        todo!()
+        matches!(self.state, State::Ended)
+    }
+
+    /// What the session is doing; none once it has ended.
+    pub fn phase(&self) -> Option<Phase> {
+        self.state.phase()
+    }
+
+    /// Audio frames taken from the client and sent to it.
+    pub fn frames(&self) -> (u64, u64) {
+        (self.frames_in, self.frames_out)
+    }
+
+    /// Ends the session if its deadline has passed. True when it has ended.
+    fn expire(&mut self, now: Micros, out: &mut Vec<Effect>) -> bool {
+        if !self.ended() && now >= self.deadline {
+            let message =
+                format!("the session reached its longest life of {} ms: start a new one", self.deadline.since(self.accepted).as_millis());
+            self.finish(Outcome::TimedOut, Some(SessionError::fatal(ErrorCode::Deadline, message)), now, out);
+        }
+        self.ended()
+    }
+
+    /// Notes a sign of life. False when the session has ended, perhaps just now.
+    fn receive(&mut self, now: Micros, out: &mut Vec<Effect>) -> bool {
+        // A message is proof of life even when the shell is late with it, so only the deadline comes before it.
+        let alive = !self.expire(now, out);
+        self.last_message = self.last_message.max(now);
+        alive
+    }
+
+    fn finish(&mut self, outcome: Outcome, error: Option<SessionError>, now: Micros, out: &mut Vec<Effect>) {
+        if self.ended() {
+            return;
+        }
+        let old = std::mem::replace(&mut self.state, State::Ended);
+        let status = if outcome == Outcome::Failed { ResponseStatus::Failed } else { ResponseStatus::Cancelled };
+        old.close(status, None, now, out);
+        if let Some(error) = &error {
+            out.push(Effect::Send(ServerEvent::Error(error.clone())));
+        }
+        if outcome != Outcome::Failed {
+            out.push(Effect::Send(ServerEvent::Ended(SessionEnded {
+                outcome,
+                duration_ms: now.since(self.accepted).as_millis() as u64,
+                frames_in: self.frames_in,
+                frames_out: self.frames_out,
+            })));
+        }
+        out.push(Effect::End { outcome, error });
+    }
+
+    /// Ends with nobody there to be told.
+    fn finish_silently(&mut self, outcome: Outcome, out: &mut Vec<Effect>) {
+        if !self.ended() {
+            self.state = State::Ended;
+            out.push(Effect::End { outcome, error: None });
+        }
     }
 }
 
-/// Checks a start before admission: names, tools, limits.
-pub fn validate_start(_start: &proto::frame::SessionStart) -> Result<(), SessionError> {
-    todo!()
-}
+#[cfg(test)]
+mod tests;

@@ -1,123 +1,50 @@
-//! Counts each session once. Lift this folder into a real backend: it knows no network and no runtime.
+//! Counts each session once. Lift this folder into a real backend: it knows no network, no runtime and no clock.
 //!
-//! SKELETON: signatures are the contract between modules.
+//! [`Sessions`] is the way in: `admit` gives a [`LiveSession`], `end` or its drop counts the end, `snapshot`, `listing` and
+//! `ends` show it all. [`Tracker`] and [`Seat`] (`counters.rs`) alone are enough for a backend that wants counts without names.
+//! To lift it: copy the folder, and replace the `Outcome` that is re-exported here by your own.
+//!
+//! # How it counts
+//!
+//! A shard is a padded row of monotone counters: `started`, `moves[from][to]` for each pair of phases, and
+//! `ended[phase][outcome]`. A transition of a session is exactly one `fetch_add` on one of them, on the session's home shard.
+//! Gauges are never stored, only computed: a phase holds what came (starts and moves to it) less what left (moves from it and
+//! ends in it), and `active = started - sum(ended)`. Every move appears once as coming and once as leaving, so the phases sum to
+//! `active` in any set of values whatever.
+//!
+//! # Why a snapshot is exact
+//!
+//! It reads every counter, then every counter again, and takes the values only when both readings agree. A monotone counter
+//! that shows one value twice did not move in between; all of those spans contain the instant at which the first reading was
+//! complete; so the values are what all counters held at that one instant. After eight disagreeing pairs it reads ends, starts
+//! and ends again, and reports `exact: false` with an interval for `active`: starts less the later ends, to starts less the
+//! earlier ends. The increments are sequentially consistent, so "instant" means the same to every thread.
+//!
+//! # Why one session ends once, and no gauge is negative
+//!
+//! The session's byte is `In(phase)`, `MovingTo(phase)` or `Ended(outcome)`. An end is the compare-exchange to `Ended`; only one
+//! wins, the others add to `late_ends`. A move is: compare-exchange to `MovingTo`, count, compare-exchange to `In`. An end from
+//! `In(p)` is counted by its winner after the move into `p` was counted. An end that meets `MovingTo` leaves the counting to the
+//! mover, whose second exchange fails and who then counts the end in the new phase. So the counts of one session always grow in
+//! the order start, moves, end, and a cut never shows a session leave where it has not come. Nobody waits for anybody.
+//!
+//! # The cap
+//!
+//! One compare-exchange on one counter of permits, taken before `started` and given back after `ended`: permits are never
+//! fewer than the active sessions of any instant, so no cut shows more than the cap, and a race for the last place has one winner.
+//!
+//! What it cannot see: a session whose owner leaks it, or whose peer is gone without a sign. Deadlines must end those.
 
-pub mod sync;
+pub mod counters;
+pub mod endlog;
+mod phase;
+pub mod registry;
+pub mod sessions;
+mod sync;
 
-use std::sync::Arc;
-
-use proto::frame::Outcome;
-
-/// What a session is doing; the five gauges sum to `active`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Phase {
-    /// Idle: nobody speaks.
-    Listening,
-    /// The user speaks.
-    UserSpeaking,
-    /// The agent composes.
-    Thinking,
-    /// A tool runs.
-    ToolCalling,
-    /// The agent speaks.
-    AgentSpeaking,
-}
-
-impl Phase {
-    /// In the order of every table.
-    pub const ALL: [Self; 5] = [Self::Listening, Self::UserSpeaking, Self::Thinking, Self::ToolCalling, Self::AgentSpeaking];
-
-    /// As in JSON and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Listening => "listening",
-            Self::UserSpeaking => "user_speaking",
-            Self::Thinking => "thinking",
-            Self::ToolCalling => "tool_calling",
-            Self::AgentSpeaking => "agent_speaking",
-        }
-    }
-}
-
-/// The cap is reached: the session was refused and nothing but `rejected` moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{max} sessions are active, which is the cap")]
-pub struct AtCapacity {
-    /// The cap.
-    pub max: u64,
-}
-
-/// Counts sessions over padded shards.
-#[derive(Debug)]
-pub struct Tracker;
-
-/// One admitted session; ends it as cancelled when dropped.
-#[derive(Debug)]
-pub struct SessionGuard;
-
-/// Another handle on the same session, for racing ends (a deadline beside a disconnect).
-#[derive(Debug, Clone)]
-pub struct SessionEnder;
-
-/// A cut through the counters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
-    /// Sessions admitted.
-    pub started: u64,
-    /// Ended, in the order of [`Outcome::ALL`].
-    pub ended: [u64; 5],
-    /// Live, in the order of [`Phase::ALL`].
-    pub phases: [i64; 5],
-    /// `started - sum(ended)`.
-    pub active: i64,
-    /// When not exact: `active` lies in this closed interval.
-    pub active_interval: (i64, i64),
-    /// The cut is linearizable.
-    pub exact: bool,
-    /// Ends that lost a race: a diagnostic.
-    pub late_ends: u64,
-    /// Refused before admission: not sessions.
-    pub rejected: u64,
-}
-
-impl Tracker {
-    /// `shards` is rounded up to a power of two; `max_sessions` is a hard cap.
-    pub fn new(_shards: usize, _max_sessions: Option<u64>) -> Arc<Self> {
-        todo!()
-    }
-
-    /// Admits a session, phase [`Phase::Listening`].
-    pub fn try_start(self: &Arc<Self>) -> Result<SessionGuard, AtCapacity> {
-        todo!()
-    }
-
-    /// Reads every counter at one instant, or says that it could not.
-    pub fn snapshot(&self) -> Snapshot {
-        todo!()
-    }
-}
-
-impl SessionGuard {
-    /// Moves the session to a phase; false when it has ended.
-    pub fn set_phase(&self, _phase: Phase) -> bool {
-        todo!()
-    }
-
-    /// Ends the session; true for the one end that counted.
-    pub fn end(&self, _outcome: Outcome) -> bool {
-        todo!()
-    }
-
-    /// A handle for a racing end.
-    pub fn ender(&self) -> SessionEnder {
-        todo!()
-    }
-}
-
-impl SessionEnder {
-    /// As [`SessionGuard::end`].
-    pub fn end(&self, _outcome: Outcome) -> bool {
-        todo!()
-    }
-}
+pub use counters::{AtCapacity, Seat, Snapshot, Tracker};
+pub use endlog::{EndPage, EndRow};
+pub use phase::Phase;
+pub use proto::frame::Outcome;
+pub use registry::{BadCursor, Entry, Frames, LivePage, LiveRow};
+pub use sessions::{LiveSession, Meddler, SessionEnder, Sessions, UnixClock};

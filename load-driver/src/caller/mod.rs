@@ -1,12 +1,59 @@
 //! A synthetic person as a pure state machine: events and time in, actions out.
 //!
-//! SKELETON: signatures are the contract between modules; the transition table goes here.
+//! # Life
+//!
+//! | state | what happens | then |
+//! |---|---|---|
+//! | dialling | connected | sends `Start`; starting |
+//! | dialling, starting | closed; start timeout; fatal error; anything but `Accepted` | **failed** |
+//! | dialling | stop | **failed** (aborted) |
+//! | starting | `Accepted` | live |
+//! | starting | stop | goodbye on acceptance; **failed** (aborted) at the stop's deadline |
+//! | live | length over or stop, between turns; a turn ends after either; conversation over; stop's deadline | sends `End`; leaving |
+//! | live | planned end of an abrupt kind: length over, in mid-turn too, or conversation over | `Force`; **ended** (forced) |
+//! | live | planned end by a kill | talks on, from the top of the conversation if need be, until closed |
+//! | live | fatal error | says nothing more; leaving |
+//! | live, leaving | `Ended` | **ended** (goodbye if we said ours and no fatal error came, else by server) |
+//! | live, leaving | closed; second `Accepted`; no `Ended` within 5 s | **ended** (lost) |
+//!
+//! # A turn
+//!
+//! | state | what happens | then |
+//! |---|---|---|
+//! | waiting | its time has come | `TurnHint`; speaking. A turn of silence is over at once |
+//! | speaking | speech is over (by energy, not by the file) | waiting for the answer, up to the response timeout |
+//! | answer awaited | first audio of a response that began after the turn did | listening |
+//! | answer awaited, listening | nothing of it for the response timeout (a tool's own time excepted) | over: missed |
+//! | listening | interruption is due | `BargeIn` or `Cancel` is sent, or (by speech) the turn is answered and the interruption is the next turn |
+//! | listening | response ended | over when it has been played: answered; failed responses: missed |
+//! | any | the session ends | over: interrupted |
+//!
+//! What happened is known by response and turn numbers, so that a late answer to a missed turn never passes for the next one's. A
+//! response that begins before the user's speech is over can end the turn, but is no measure of `turn_response`.
+//!
+//! Every input first does what is due by its time, so that the order of ticks and events makes no difference.
+
+mod ear;
+mod hear;
+mod life;
+mod mouth;
+mod stop;
+mod turn;
+
+#[cfg(test)]
+mod tests;
 
 use proto::{
-    frame::{ClientEvent, ServerEvent},
+    frame::{ClientEvent, ErrorCode, ServerEvent},
     time::Micros,
 };
 
+use self::{
+    ear::Ear,
+    mouth::Mouth,
+    stop::Stop,
+    turn::{Next, Tool, Turn},
+};
 use crate::{
     ledger::{FailureCause, Finish},
     plan::{EndKind, SessionPlan},
@@ -20,7 +67,7 @@ pub enum Action {
     Send(ClientEvent),
     /// End the stream this way now (abrupt kinds; for graceful the caller sends `End` itself and waits for the answer).
     Force(EndKind),
-    /// Stop waiting: drop the stream. The session is over for the caller.
+    /// Stop waiting: cut the stream. Not sent when the server ended the session in order: then it closes the stream itself.
     Drop,
     /// Into the histograms.
     Measure(Sample),
@@ -28,64 +75,210 @@ pub enum Action {
     Count(Counter, u64),
     /// Into the ledger: accepted.
     Accepted(proto::frame::SessionAccepted),
-    /// Into the ledger: over, after acceptance. The last action, beside counts and samples.
+    /// Into the ledger: over, after acceptance. The last action.
     Ended(Finish),
-    /// Into the ledger: over, never accepted. The last action, beside counts and samples.
+    /// Into the ledger: over, never accepted. The last action.
     Failed(FailureCause),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Dialling,
+    Starting,
+    Live,
+    /// `End` was sent.
+    Leaving,
+    /// The server ends the session with this error.
+    Doomed(ErrorCode),
+    Over,
 }
 
 /// One synthetic person in one session.
 #[derive(Debug)]
-pub struct Caller;
+pub struct Caller {
+    plan: SessionPlan,
+    dialed: Micros,
+    life: Life,
+    /// Of the state of life: start timeout, planned end, longest wait for the goodbye.
+    deadline: Micros,
+    /// Say goodbye by then, turn or no turn.
+    stop_by: Micros,
+    /// Say goodbye at the next turn boundary.
+    ending: bool,
+    dial_reported: bool,
+    streamed: bool,
+    mouth: Mouth,
+    ear: Ear,
+    next: Option<Next>,
+    turn: Option<Box<Turn>>,
+    turn_number: u32,
+    /// When the user began to speak last, or a turn of silence was over.
+    last_begin: Option<Micros>,
+    stop: Option<Stop>,
+    tool: Option<Box<Tool>>,
+}
+
+/// What can be due; at equal times in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Life,
+    StopBy,
+    SpeechEnd,
+    Tool,
+    Act,
+    TurnOver,
+    TurnMissed,
+    TurnBegin,
+    Frame,
+    Settle,
+}
 
 impl Caller {
     /// `now` is when the shard began to dial (the plan's `start` is when it should have).
-    pub fn new(_plan: SessionPlan, _now: Micros) -> Self {
-        todo!()
+    pub fn new(plan: SessionPlan, now: Micros) -> Self {
+        Self {
+            dialed: now,
+            life: Life::Dialling,
+            deadline: now + plan.scenario.start_timeout,
+            stop_by: Micros::NEVER,
+            ending: false,
+            dial_reported: false,
+            streamed: false,
+            mouth: Mouth::new(),
+            ear: Ear::default(),
+            next: None,
+            turn: None,
+            turn_number: 0,
+            last_begin: None,
+            stop: None,
+            tool: None,
+            plan,
+        }
     }
 
     /// The transport is ready (TCP + HTTP/2 or WebSocket upgrade); `fresh` when a connection was dialled for it. Sends the start.
-    pub fn on_connected(&mut self, _fresh: bool, _now: Micros, _out: &mut Vec<Action>) {
-        todo!()
+    pub fn on_connected(&mut self, fresh: bool, now: Micros, out: &mut Vec<Action>) {
+        if self.life == Life::Dialling {
+            self.start(fresh, now, out);
+        }
     }
 
     /// Something from the backend.
-    pub fn on_event(&mut self, _event: ServerEvent, _now: Micros, _out: &mut Vec<Action>) {
-        todo!()
+    pub fn on_event(&mut self, event: ServerEvent, now: Micros, out: &mut Vec<Action>) {
+        self.advance(now, out);
+        match self.life {
+            Life::Over => return,
+            Life::Dialling | Life::Starting => self.hear_before_acceptance(event, now, out),
+            Life::Live | Life::Leaving | Life::Doomed(_) => self.hear(event, now, out),
+        }
+        self.advance(now, out);
     }
 
     /// The transport could not be had, or ended: `cause` tells how.
-    pub fn on_closed(&mut self, _cause: FailureCause, _now: Micros, _out: &mut Vec<Action>) {
-        todo!()
+    pub fn on_closed(&mut self, cause: FailureCause, _now: Micros, out: &mut Vec<Action>) {
+        match self.life {
+            Life::Over => {}
+            Life::Dialling | Life::Starting => self.fail(cause, false, out),
+            Life::Live | Life::Leaving => self.end(Finish::Lost(cause), false, out),
+            Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), false, out),
+        }
     }
 
-    /// Ends the session in order at the next opportunity, by `deadline` at the latest.
-    pub fn stop(&mut self, _deadline: Micros, _now: Micros, _out: &mut Vec<Action>) {
-        todo!()
+    /// Ends the session in order at the next opportunity: at once between turns, else when the turn is over, but says goodbye by
+    /// `deadline` at the latest. The server's answer is awaited for 5 s more.
+    pub fn stop(&mut self, deadline: Micros, now: Micros, out: &mut Vec<Action>) {
+        self.advance(now, out);
+        match self.life {
+            Life::Dialling => self.fail(FailureCause::Aborted, true, out),
+            Life::Starting => {
+                self.ending = true;
+                self.stop_by = self.stop_by.min(deadline);
+            }
+            Life::Live => {
+                self.ending = true;
+                self.deadline = Micros::NEVER;
+                self.stop_by = self.stop_by.min(deadline);
+                if self.turn.is_none() {
+                    self.say_goodbye(now, out);
+                }
+            }
+            Life::Leaving | Life::Doomed(_) | Life::Over => {}
+        }
+        self.advance(now, out);
     }
 
     /// Does what is due by `now`.
-    pub fn step(&mut self, _now: Micros, _out: &mut Vec<Action>) {
-        todo!()
+    pub fn step(&mut self, now: Micros, out: &mut Vec<Action>) {
+        self.advance(now, out);
     }
 
     /// When [`Self::step`] must be called next.
     pub fn next_wake(&self) -> Micros {
-        todo!()
+        self.next_due().0
     }
 
     /// The plan of the session.
     pub fn plan(&self) -> &SessionPlan {
-        todo!()
+        &self.plan
     }
 
     /// The user is speaking now.
     pub fn speaking(&self) -> bool {
-        todo!()
+        self.mouth.speaking()
     }
 
     /// True once `Ended` or `Failed` was emitted.
     pub fn over(&self) -> bool {
-        todo!()
+        self.life == Life::Over
+    }
+
+    fn next_due(&self) -> (Micros, Due) {
+        if self.life == Life::Over {
+            return (Micros::NEVER, Due::Life);
+        }
+        let turn = self.turn.as_deref();
+        let tool = self.tool.as_deref().map_or(Micros::NEVER, |tool| tool.due);
+        // While the caller itself works for the agent, the agent is not late.
+        let missed = turn.filter(|_| tool == Micros::NEVER).map_or(Micros::NEVER, |turn| turn.deadline);
+        let mut first = (self.deadline, Due::Life);
+        for (at, due) in [
+            (self.stop_by, Due::StopBy),
+            (self.mouth.speech_end_due(), Due::SpeechEnd),
+            (tool, Due::Tool),
+            (turn.map_or(Micros::NEVER, |turn| turn.act_at), Due::Act),
+            (turn.map_or(Micros::NEVER, |turn| turn.over_at), Due::TurnOver),
+            (missed, Due::TurnMissed),
+            (self.next.as_ref().map_or(Micros::NEVER, |next| next.at), Due::TurnBegin),
+            (self.mouth.frame_due(), Due::Frame),
+            (self.stop.as_ref().map_or(Micros::NEVER, Stop::due), Due::Settle),
+        ] {
+            if at < first.0 {
+                first = (at, due);
+            }
+        }
+        first
+    }
+
+    /// Does what is due by `now`, in the order in which it was due.
+    fn advance(&mut self, now: Micros, out: &mut Vec<Action>) {
+        loop {
+            let (at, due) = self.next_due();
+            if at > now || at == Micros::NEVER {
+                break;
+            }
+            match due {
+                Due::Life => self.life_due(now, out),
+                Due::StopBy => self.stop_due(now, out),
+                Due::SpeechEnd => self.speech_ended(out),
+                Due::Tool => self.answer_tool(at, out),
+                Due::Act => self.interrupt(at, now, out),
+                Due::TurnOver => self.finish_turn(Counter::TurnsAnswered, at, now, out),
+                Due::TurnMissed => self.finish_turn(Counter::TurnsMissed, at, now, out),
+                Due::TurnBegin => self.begin_turn(now, out),
+                Due::Frame => self.send_frame(now, out),
+                Due::Settle => self.settle_stop(at, now, out),
+            }
+        }
+        self.mouth.flush(out);
     }
 }

@@ -1,0 +1,231 @@
+//! Settings as they are given: flags, environment, file. All optional; [`super::ServerConfig`] is what holds after defaults.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context;
+use clap::Args;
+use proto::{dist::Distribution, time::parse_duration};
+use serde::{Deserialize, Serialize};
+
+use crate::cost::CostSpec;
+
+/// Settings of `agent-server serve`. A flag wins over its environment variable, that over the file, that over the default.
+///
+/// The same type is the file: keys are the flags with underscores, unknown keys are errors.
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServeArgs {
+    /// YAML file of these settings (keys are the flags, with underscores)
+    #[arg(long, env = "AGENT_SERVER_CONFIG", value_name = "FILE")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+
+    /// Where sessions come in, gRPC and WebSocket alike; port 0 takes a free one [default: 127.0.0.1:7000]
+    #[arg(long, env = "AGENT_SERVER_LISTEN", value_name = "ADDR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+
+    /// Where snapshot, sessions, metrics and drain are asked for [default: the session port + 1; a free one when that port is 0]
+    #[arg(long, env = "AGENT_SERVER_ADMIN_LISTEN", value_name = "ADDR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_listen: Option<SocketAddr>,
+
+    /// Name of this backend, stable over restarts [default: agent-PORT]
+    #[arg(long, env = "AGENT_SERVER_BACKEND_ID", value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend_id: Option<String>,
+
+    /// Threads that serve sessions [default: the number of cores]
+    #[arg(long, env = "AGENT_SERVER_SHARDS", value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shards: Option<usize>,
+
+    /// Hard cap of live sessions; more are refused (`RESOURCE_EXHAUSTED`, close code 1013) [default: none]
+    #[arg(long, env = "AGENT_SERVER_MAX_SESSIONS", value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_sessions: Option<u64>,
+
+    /// Longest life of a session [default: 20m]
+    #[arg(long, env = "AGENT_SERVER_MAX_DURATION", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
+    pub max_duration: Option<Duration>,
+
+    /// Longest time without any message from the client [default: 5m]
+    #[arg(long, env = "AGENT_SERVER_IDLE_TIMEOUT", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<Duration>,
+
+    /// A stream that has not sent its start by then is closed and never counted [default: 10s]
+    #[arg(long, env = "AGENT_SERVER_START_TIMEOUT", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
+    pub start_timeout: Option<Duration>,
+
+    /// How often a connection is pinged [default: 10s]
+    #[arg(long, env = "AGENT_SERVER_KEEPALIVE_INTERVAL", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
+    pub keepalive_interval: Option<Duration>,
+
+    /// How long after a ping a silent peer is given up; its sessions end as `timed_out` [default: 5s]
+    #[arg(long, env = "AGENT_SERVER_KEEPALIVE_TIMEOUT", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
+    pub keepalive_timeout: Option<Duration>,
+
+    /// How long sessions may go on after SIGTERM [default: 30s]
+    #[arg(long, env = "AGENT_SERVER_DRAIN_TIMEOUT", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
+    pub drain_timeout: Option<Duration>,
+
+    /// Time from the end of the user's speech to the answer [default: lognormal(400ms, 0.4)]
+    #[arg(long, env = "AGENT_SERVER_THINK", value_name = "DIST")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub think: Option<Distribution>,
+
+    /// Length of an answer that the client did not fix [default: uniform(1s, 4s)]
+    #[arg(long, env = "AGENT_SERVER_RESPONSE", value_name = "DIST")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<Distribution>,
+
+    /// How long the agent waits for a tool's result before it answers without [default: 10s]
+    #[arg(long, env = "AGENT_SERVER_TOOL_TIMEOUT", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
+    pub tool_timeout: Option<Duration>,
+
+    /// Share of turns that call a declared tool unasked, 0 to 1 [default: 0]
+    #[arg(long, env = "AGENT_SERVER_TOOL_RATE", value_name = "SHARE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_rate: Option<f64>,
+
+    /// Silence that ends a user turn [default: 500ms]
+    #[arg(long, env = "AGENT_SERVER_ENDPOINT_SILENCE", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
+    pub endpoint_silence: Option<Duration>,
+
+    /// RMS (of 16-bit samples) above which a frame is speech [default: 500]
+    #[arg(long, env = "AGENT_SERVER_VAD_THRESHOLD", value_name = "RMS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vad_threshold: Option<f32>,
+
+    /// Seeds latencies, texts and voices [default: 1]
+    #[arg(long, env = "AGENT_SERVER_SEED", value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+
+    /// CPU time that a 20 ms frame of a phase costs: `speaking=200us,thinking=50us,idle=0`; a leading `virtual:` only accounts it [default: none]
+    #[arg(long, env = "AGENT_SERVER_COST", value_name = "SPEC")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostSpec>,
+
+    /// Counts wrongly on purpose: KIND=RATE, repeatable (ghost, `double_decrement`, `decrement_on_reject`, `late_decrement`, `torn_snapshot`, `forget_on_timeout`)
+    #[arg(long, env = "AGENT_SERVER_DEFECT", value_name = "KIND=RATE", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub defect: Vec<String>,
+
+    /// HTTP/2 flow-control window of a stream, bytes [default: 65536]
+    #[arg(long, env = "AGENT_SERVER_HTTP2_STREAM_WINDOW", value_name = "BYTES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http2_stream_window: Option<u32>,
+
+    /// HTTP/2 flow-control window of a connection, bytes; a small one kills busy connections (`too_many_data_frames`) [default: 33554432]
+    #[arg(long, env = "AGENT_SERVER_HTTP2_CONNECTION_WINDOW", value_name = "BYTES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http2_connection_window: Option<u32>,
+
+    /// Streams that one HTTP/2 connection may have open; more wait in the client, silently [default: 4096]
+    #[arg(long, env = "AGENT_SERVER_HTTP2_MAX_STREAMS", value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http2_max_streams: Option<u32>,
+
+    /// Largest message taken, bytes, on every transport [default: 65536]
+    #[arg(long, env = "AGENT_SERVER_MAX_MESSAGE_BYTES", value_name = "BYTES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_message_bytes: Option<usize>,
+
+    /// Events that may wait for a client that does not read; more audio is dropped and counted [default: 512]
+    #[arg(long, env = "AGENT_SERVER_SEND_QUEUE", value_name = "EVENTS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub send_queue: Option<usize>,
+
+    /// Exit when standard input closes, so that a child never outlives its parent [default: false]
+    #[arg(long, env = "AGENT_SERVER_STOP_ON_STDIN_EOF", num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_on_stdin_eof: Option<bool>,
+
+    /// Log filter: error, warn, info, debug, trace, or `target=level,..` [default: info]
+    #[arg(long, env = "AGENT_SERVER_LOG", value_name = "FILTER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+}
+
+impl ServeArgs {
+    /// Fills what is not set from the file named by `--config`, if any.
+    pub fn with_file(self) -> anyhow::Result<Self> {
+        match self.config.clone() {
+            None => Ok(self),
+            Some(path) => Ok(self.or(Self::read(&path)?)),
+        }
+    }
+
+    fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("failed to read the settings file {}", path.display()))?;
+        serde_yaml::from_str(&text).map_err(|e| anyhow::anyhow!("failed to parse the settings file {}: {e}", path.display()))
+    }
+
+    /// What is set here, else what is set in `other`.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            config: self.config.or(other.config),
+            listen: self.listen.or(other.listen),
+            admin_listen: self.admin_listen.or(other.admin_listen),
+            backend_id: self.backend_id.or(other.backend_id),
+            shards: self.shards.or(other.shards),
+            max_sessions: self.max_sessions.or(other.max_sessions),
+            max_duration: self.max_duration.or(other.max_duration),
+            idle_timeout: self.idle_timeout.or(other.idle_timeout),
+            start_timeout: self.start_timeout.or(other.start_timeout),
+            keepalive_interval: self.keepalive_interval.or(other.keepalive_interval),
+            keepalive_timeout: self.keepalive_timeout.or(other.keepalive_timeout),
+            drain_timeout: self.drain_timeout.or(other.drain_timeout),
+            think: self.think.or(other.think),
+            response: self.response.or(other.response),
+            tool_timeout: self.tool_timeout.or(other.tool_timeout),
+            tool_rate: self.tool_rate.or(other.tool_rate),
+            endpoint_silence: self.endpoint_silence.or(other.endpoint_silence),
+            vad_threshold: self.vad_threshold.or(other.vad_threshold),
+            seed: self.seed.or(other.seed),
+            cost: self.cost.or(other.cost),
+            defect: if self.defect.is_empty() { other.defect } else { self.defect },
+            http2_stream_window: self.http2_stream_window.or(other.http2_stream_window),
+            http2_connection_window: self.http2_connection_window.or(other.http2_connection_window),
+            http2_max_streams: self.http2_max_streams.or(other.http2_max_streams),
+            max_message_bytes: self.max_message_bytes.or(other.max_message_bytes),
+            send_queue: self.send_queue.or(other.send_queue),
+            stop_on_stdin_eof: self.stop_on_stdin_eof.or(other.stop_on_stdin_eof),
+            log: self.log.or(other.log),
+        }
+    }
+}
+
+/// An optional duration as text, as [`parse_duration`] reads it.
+mod duration_text {
+    use std::time::Duration;
+
+    use proto::time::{format_duration, parse_duration};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    #[expect(clippy::ref_option, reason = "serde's `with` asks for this shape")]
+    pub(super) fn serialize<S: Serializer>(value: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(duration) => serializer.serialize_str(&format_duration(*duration)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        Option::<String>::deserialize(deserializer)?.map(|text| parse_duration(&text).map_err(D::Error::custom)).transpose()
+    }
+}

@@ -1,0 +1,201 @@
+//! Sessions over gRPC. The task that hyper runs for a stream anyway does it all: polling the response reads the requests.
+
+use std::{
+    collections::VecDeque,
+    error::Error,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::Request;
+use proto::{
+    frame::{ErrorCode, SessionError},
+    voiceagent::v1::voice_agent_server::{self, VoiceAgent, VoiceAgentServer},
+};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_stream::Stream;
+use tonic::{Code, Status, Streaming, async_trait, service::Routes};
+use tonic_health::server::{HealthReporter, HealthService};
+use tower::Service;
+
+use super::{Dialect, close::grpc_status, native};
+use crate::{
+    listen::Peer,
+    shard::{Conversation, Next, Shard},
+};
+
+/// The services of the session port. Cheap to clone.
+pub type Grpc = Routes;
+
+/// Sessions, health and reflection for the connections of one shard. A further dialect over gRPC is a line here.
+pub fn routes(shard: &Arc<Shard>, health: &HealthReporter) -> anyhow::Result<Grpc> {
+    let limit = shard.shared().config.max_message_bytes;
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    Ok(Routes::default()
+        .add_service(VoiceAgentServer::new(Native(Arc::clone(shard))).max_decoding_message_size(limit))
+        .add_service(tonic_health::pb::health_server::HealthServer::new(HealthService::from_health_reporter(health.clone())))
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?)
+        .prepare())
+}
+
+/// Name under which the health service answers for sessions, beside the empty name for the whole server.
+pub const HEALTH_NAME: &str = voice_agent_server::SERVICE_NAME;
+
+/// Gives every request of a connection its [`Peer`].
+#[derive(Debug, Clone)]
+pub struct WithPeer<S> {
+    inner: S,
+    peer: Arc<Peer>,
+}
+
+impl<S> WithPeer<S> {
+    /// Around the services of a connection.
+    pub const fn new(inner: S, peer: Arc<Peer>) -> Self {
+        Self { inner, peer }
+    }
+}
+
+impl<S: Service<Request<B>>, B> Service<Request<B>> for WithPeer<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        request.extensions_mut().insert(Arc::clone(&self.peer));
+        self.inner.call(request)
+    }
+}
+
+#[derive(Debug)]
+struct Native(Arc<Shard>);
+
+#[async_trait]
+impl VoiceAgent for Native {
+    type SessionStream = SessionStream<native::Messages>;
+
+    /// Answers at once, so that the headers go out before the first message comes.
+    async fn session(
+        &self,
+        request: tonic::Request<Streaming<<native::Messages as Dialect>::In>>,
+    ) -> Result<tonic::Response<Self::SessionStream>, Status> {
+        let peer = request.extensions().get::<Arc<Peer>>().cloned();
+        let peer = peer.ok_or_else(|| Status::internal("the connection of this stream is not known"))?;
+        let inbound = request.into_inner();
+        Ok(tonic::Response::new(SessionStream::new(&self.0, peer, inbound, native::Messages)))
+    }
+}
+
+/// A session's response stream, which also reads its requests. When hyper drops it (reset, connection lost) the session ends.
+struct SessionStream<D: Dialect> {
+    /// None once the client's side has ended.
+    inbound: Option<Streaming<D::In>>,
+    conversation: Conversation,
+    dialect: D,
+    /// Messages of an event that makes several.
+    more: VecDeque<D::Out>,
+    /// Until the start has come.
+    start_by: Option<Pin<Box<Sleep>>>,
+    closed: bool,
+}
+
+impl<D: Dialect> SessionStream<D> {
+    fn new(shard: &Arc<Shard>, peer: Arc<Peer>, inbound: Streaming<D::In>, dialect: D) -> Self {
+        Self {
+            inbound: Some(inbound),
+            conversation: Conversation::new(Arc::clone(shard), peer),
+            dialect,
+            more: VecDeque::new(),
+            start_by: Some(Box::pin(sleep_until(Instant::now() + shard.shared().config.start_timeout))),
+            closed: false,
+        }
+    }
+
+    /// Reads all that has come.
+    fn read(&mut self, cx: &mut Context<'_>) {
+        let Self { inbound, conversation, dialect, .. } = self;
+        while let Some(stream) = inbound {
+            match Pin::new(stream).poll_next(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(message))) => dialect.decode(message, &mut |event| conversation.receive(event)),
+                Poll::Ready(Some(Err(status))) => {
+                    *inbound = None;
+                    match wrong_message(&status) {
+                        Some(error) => conversation.receive(Err(error)),
+                        None => conversation.lost(),
+                    }
+                }
+                // Also what a cancelled stream looks like. After the session's own end it means nothing, before it no goodbye came.
+                Poll::Ready(None) => {
+                    *inbound = None;
+                    conversation.lost();
+                }
+            }
+        }
+    }
+}
+
+/// What the client sent that is no message; none when the stream broke.
+fn wrong_message(status: &Status) -> Option<SessionError> {
+    // An error of the transport carries its cause; a message cut short is what a killed client leaves behind.
+    if status.source().is_some() || status.message().starts_with("Unexpected EOF") {
+        return None;
+    }
+    match status.code() {
+        Code::OutOfRange | Code::ResourceExhausted => Some(SessionError::fatal(ErrorCode::MessageTooLarge, status.message())),
+        Code::Internal | Code::Unimplemented | Code::InvalidArgument => {
+            Some(SessionError::fatal(ErrorCode::MalformedMessage, format!("not a message of this method: {}", status.message())))
+        }
+        _ => None,
+    }
+}
+
+impl<D: Dialect<In: Unpin, Out: Unpin> + Unpin> Stream for SessionStream<D> {
+    type Item = Result<D::Out, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if let Some(message) = this.more.pop_front() {
+            return Poll::Ready(Some(Ok(message)));
+        }
+        if this.closed {
+            return Poll::Ready(None);
+        }
+        this.read(cx);
+        if let Some(start_by) = &mut this.start_by {
+            if !this.conversation.waiting() {
+                this.start_by = None;
+            } else if start_by.as_mut().poll(cx).is_ready() {
+                this.conversation.start_timed_out();
+            }
+        }
+        loop {
+            match this.conversation.poll_next(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Next::Event(event)) => {
+                    let (mut first, more) = (None, &mut this.more);
+                    this.dialect.encode(event, &mut |message| match first {
+                        None => first = Some(message),
+                        Some(_) => more.push_back(message),
+                    });
+                    if let Some(message) = first {
+                        return Poll::Ready(Some(Ok(message)));
+                    }
+                }
+                Poll::Ready(Next::Close(close)) => {
+                    this.closed = true;
+                    return Poll::Ready(grpc_status(&close).map(Err));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Sessions over WebSocket: one task a connection reads, writes, pings and closes.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{Sink, SinkExt, Stream, StreamExt};
+use proto::{
+    frame::{ErrorCode, SessionError},
+    time::Micros,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{Instant, Sleep, sleep_until, timeout},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Error as WsError, Message, Utf8Bytes, error::CapacityError, error::ProtocolError},
+};
+
+use super::{Dialect, close::websocket_frame};
+use crate::{
+    listen::{Heard, Peer},
+    shard::{Close, Conversation, Next, Shard},
+};
+
+/// How long a close may take: our last words, and the peer's.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// What a peer may still send us while we close.
+const CLOSE_READ_MAX: u64 = 1024 * 1024;
+
+/// A data frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// UTF-8.
+    Text(Utf8Bytes),
+    /// Bytes.
+    Binary(Bytes),
+}
+
+/// Serves one connection to its end.
+pub async fn serve(shard: Arc<Shard>, stream: WebSocketStream<Heard>, peer: Arc<Peer>, dialect: Box<dyn Dialect<In = Frame, Out = Frame>>) {
+    let clock = shard.shared().clock;
+    let config = &shard.shared().config;
+    let now = clock.now();
+    let timer = Box::pin(sleep_until(Instant::from_std(clock.instant(now))));
+    let mut socket = Socket {
+        conversation: Conversation::new(Arc::clone(&shard), Arc::clone(&peer)),
+        dialect,
+        outbox: VecDeque::new(),
+        stream,
+        reading: true,
+        broken: false,
+        start_by: now + config.start_timeout,
+        pinged: Micros::ZERO,
+        timer,
+        peer,
+        shard,
+    };
+    let close = poll_fn(|cx| socket.poll(cx)).await;
+    socket.close(&close).await;
+}
+
+struct Socket {
+    conversation: Conversation,
+    dialect: Box<dyn Dialect<In = Frame, Out = Frame>>,
+    /// Encoded, and not yet taken by the connection.
+    outbox: VecDeque<Frame>,
+    stream: WebSocketStream<Heard>,
+    reading: bool,
+    /// Nothing can be written any more.
+    broken: bool,
+    start_by: Micros,
+    pinged: Micros,
+    timer: Pin<Box<Sleep>>,
+    peer: Arc<Peer>,
+    shard: Arc<Shard>,
+}
+
+impl Socket {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Close> {
+        self.read(cx);
+        self.watch(cx);
+        self.write(cx)
+    }
+
+    /// Reads all that has come.
+    fn read(&mut self, cx: &mut Context<'_>) {
+        let Self { conversation, dialect, stream, .. } = self;
+        while self.reading {
+            match Pin::new(&mut *stream).poll_next(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(Message::Text(text)))) => dialect.decode(Frame::Text(text), &mut |e| conversation.receive(e)),
+                Poll::Ready(Some(Ok(Message::Binary(bytes)))) => dialect.decode(Frame::Binary(bytes), &mut |e| conversation.receive(e)),
+                Poll::Ready(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => {}
+                Poll::Ready(Some(Ok(Message::Close(_))) | None) => {
+                    self.reading = false;
+                    conversation.lost();
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    self.reading = false;
+                    if let Some(error) = wrong_frame(&error) {
+                        conversation.receive(Err(error));
+                    } else {
+                        self.broken = true;
+                        conversation.lost();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Start in time? Peer alive? One timer a connection, which fires every few seconds.
+    fn watch(&mut self, cx: &mut Context<'_>) {
+        while self.timer.as_mut().poll(cx).is_ready() {
+            let shared = self.shard.shared();
+            let (interval, limit) = (shared.config.keepalive_interval, shared.config.keepalive_timeout);
+            let now = shared.clock.now();
+            if self.conversation.waiting() && now >= self.start_by {
+                self.conversation.start_timed_out();
+            }
+            let heard = self.peer.heard();
+            let mut next = if now < heard + interval {
+                heard + interval
+            } else {
+                if self.pinged <= heard && !self.broken {
+                    self.pinged = now;
+                    // A pong comes by itself and is noted as heard; a ping that cannot be written fails with the next message.
+                    self.broken |= Pin::new(&mut self.stream).start_send(Message::Ping(Bytes::new())).is_err();
+                }
+                heard + interval + limit
+            };
+            if self.peer.check(interval + limit).is_err() {
+                if !self.broken {
+                    self.shard.count_silent();
+                }
+                (self.reading, self.broken) = (false, true);
+                self.conversation.lost();
+                next = Micros::from_millis(now.as_millis()) + limit;
+            }
+            if self.conversation.waiting() {
+                next = next.min(self.start_by);
+            }
+            self.timer.as_mut().reset(Instant::from_std(self.shard.shared().clock.instant(next)));
+        }
+    }
+
+    /// Writes what waits, as far as the connection takes it.
+    fn write(&mut self, cx: &mut Context<'_>) -> Poll<Close> {
+        loop {
+            if self.broken {
+                // Nobody listens: only the end counts.
+                self.outbox.clear();
+            } else {
+                match Pin::new(&mut self.stream).poll_ready(cx) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(_)) => {
+                        self.fail();
+                        continue;
+                    }
+                    // The session's queue holds, and drops, what comes meanwhile.
+                    Poll::Pending => return Poll::Pending,
+                }
+                if let Some(frame) = self.outbox.pop_front() {
+                    let message = match frame {
+                        Frame::Text(text) => Message::Text(text),
+                        Frame::Binary(bytes) => Message::Binary(bytes),
+                    };
+                    if Pin::new(&mut self.stream).start_send(message).is_err() {
+                        self.fail();
+                    }
+                    continue;
+                }
+            }
+            match self.conversation.poll_next(cx) {
+                Poll::Ready(Next::Event(event)) => self.dialect.encode(event, &mut |frame| self.outbox.push_back(frame)),
+                Poll::Ready(Next::Close(close)) => return Poll::Ready(close),
+                Poll::Pending => {
+                    if !self.broken && matches!(Pin::new(&mut self.stream).poll_flush(cx), Poll::Ready(Err(_))) {
+                        self.fail();
+                        continue;
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self) {
+        self.broken = true;
+        self.conversation.lost();
+    }
+
+    /// Says goodbye, bounded.
+    async fn close(self, close: &Close) {
+        let Self { mut stream, conversation, reading, broken, .. } = self;
+        if broken {
+            return;
+        }
+        let frame = websocket_frame(close);
+        let _ = timeout(CLOSE_LIMIT, async {
+            let sent = stream.send(Message::Close(Some(frame))).await.is_ok();
+            // Our last words are out: whatever waits for the session need not wait for its peer's manners.
+            drop(conversation);
+            if sent && reading {
+                // To the peer's own close frame, so that it has read ours before the connection goes.
+                while let Some(Ok(_)) = stream.next().await {}
+            }
+        })
+        .await;
+        close_gently(stream.into_inner()).await;
+    }
+}
+
+/// What the client sent that is no frame; none when the connection broke.
+fn wrong_frame(error: &WsError) -> Option<SessionError> {
+    match error {
+        WsError::Capacity(CapacityError::MessageTooLong { size, max_size }) => {
+            Some(SessionError::fatal(ErrorCode::MessageTooLarge, format!("a message of {size} bytes is over the limit of {max_size}")))
+        }
+        WsError::Capacity(error) => Some(SessionError::fatal(ErrorCode::MessageTooLarge, error.to_string())),
+        WsError::Utf8(_) => Some(SessionError::fatal(ErrorCode::MalformedMessage, "a text frame is not UTF-8")),
+        WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
+        WsError::Protocol(error) => Some(SessionError::fatal(ErrorCode::MalformedMessage, format!("not a WebSocket frame: {error}"))),
+        _ => None,
+    }
+}
+
+/// Closes our half and reads what the peer still sends, bounded: closing with unread bytes would reset the connection, and a peer that is still
+/// sending would lose our last words.
+pub async fn close_gently(mut io: Heard) {
+    let _ = timeout(CLOSE_LIMIT, async {
+        io.shutdown().await?;
+        tokio::io::copy(&mut io.take(CLOSE_READ_MAX), &mut tokio::io::sink()).await
+    })
+    .await;
+}

@@ -1,0 +1,141 @@
+//! The session port: one listener, its connections dealt round the shards, and what is spoken on each found out by its first bytes.
+
+mod http1;
+mod http2;
+mod peer;
+
+use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::{
+    net::TcpStream,
+    sync::mpsc,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+pub use self::peer::{Heard, Peer, Silent};
+use crate::{dialect::Grpc, shard::Shard};
+
+/// Connections that the kernel holds for us: a driver opens thousands at once.
+const BACKLOG: i32 = 4096;
+/// Connections that wait for a busy shard before the next shard is tried, and before accepting waits.
+const HANDED: usize = 1024;
+/// For a connection to write what is left when the server stops.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+/// How an HTTP/2 connection begins, and no HTTP/1.1 request does.
+const HTTP2: &[u8; 4] = b"PRI ";
+
+/// Binds the session port.
+pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // A restarted backend takes its port back at once.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Where accepted connections go: one end for each shard.
+pub type Inbox = mpsc::Receiver<std::net::TcpStream>;
+
+/// Deals connections.
+#[derive(Debug)]
+pub struct Dealer {
+    shards: Vec<mpsc::Sender<std::net::TcpStream>>,
+    next: usize,
+}
+
+impl Dealer {
+    /// With the inboxes of `shards` shards.
+    pub fn new(shards: usize) -> (Self, Vec<Inbox>) {
+        let (shards, inboxes) = (0..shards).map(|_| mpsc::channel(HANDED)).unzip();
+        (Self { shards, next: 0 }, inboxes)
+    }
+
+    async fn deal(&mut self, mut connection: std::net::TcpStream) {
+        for _ in 0..self.shards.len() {
+            self.next = (self.next + 1) % self.shards.len();
+            match self.shards[self.next].try_send(connection) {
+                Ok(()) => return,
+                Err(mpsc::error::TrySendError::Full(back) | mpsc::error::TrySendError::Closed(back)) => connection = back,
+            }
+        }
+        // All are behind: the backlog holds what comes meanwhile. A closed inbox means that the server stops.
+        let _ = self.shards[self.next].send(connection).await;
+    }
+}
+
+/// Accepts until `stop`.
+pub async fn accept(listener: std::net::TcpListener, mut dealer: Dealer, stop: CancellationToken) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => return Ok(()),
+        };
+        match accepted.and_then(|(stream, _)| stream.set_nodelay(true).and_then(|()| stream.into_std())) {
+            Ok(stream) => dealer.deal(stream).await,
+            Err(error) => {
+                // Out of file descriptors, or a peer that was gone before we looked; neither is a reason to spin or to stop.
+                tracing::warn!("failed to accept a connection: {error}");
+                sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+}
+
+/// Serves the connections of one inbox, each in a task of its own, until the server stops.
+pub async fn serve(shard: Arc<Shard>, grpc: Grpc, mut inbox: Inbox) {
+    let stop = shard.shared().stop.clone();
+    loop {
+        let stream = tokio::select! {
+            stream = inbox.recv() => stream,
+            () = stop.cancelled() => return,
+        };
+        let Some(stream) = stream else { return };
+        shard.count_connection();
+        let (shard, grpc, stop) = (Arc::clone(&shard), grpc.clone(), stop.clone());
+        let tasks = shard.tasks().clone();
+        tasks.spawn(async move {
+            let mut connection = pin!(connection(shard, grpc, stream));
+            tokio::select! {
+                () = connection.as_mut() => {}
+                // Sessions have ended; their last words may still be on the way to the kernel.
+                () = stop.cancelled() => drop(timeout(LAST_WORDS, connection).await),
+            }
+        });
+    }
+}
+
+async fn connection(shard: Arc<Shard>, grpc: Grpc, stream: std::net::TcpStream) {
+    let stream = match TcpStream::from_std(stream) {
+        Ok(stream) => stream,
+        Err(error) => return tracing::warn!("failed to take over a connection: {error}"),
+    };
+    // Whoever connects and says nothing costs a socket for this long and no more.
+    let limit = shard.shared().config.start_timeout;
+    let Ok(Ok(Some(http2))) = timeout(limit, sniff(&stream)).await else { return };
+    let peer = Peer::new(shard.shared().clock);
+    let io = Heard::new(stream, Arc::clone(&peer));
+    if http2 {
+        http2::serve(shard, grpc, io, peer).await;
+    } else {
+        http1::serve(shard, io, peer).await;
+    }
+}
+
+/// True for HTTP/2; none when the peer left without a word.
+async fn sniff(stream: &TcpStream) -> io::Result<Option<bool>> {
+    let mut first = [0; HTTP2.len()];
+    loop {
+        match stream.peek(&mut first).await? {
+            0 => return Ok(None),
+            n if first[..n] != HTTP2[..n] => return Ok(Some(false)),
+            n if n == HTTP2.len() => return Ok(Some(true)),
+            // Too few bytes to tell, and the socket stays readable: look again a little later.
+            _ => sleep(Duration::from_millis(5)).await,
+        }
+    }
+}

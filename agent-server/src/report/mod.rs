@@ -1,0 +1,3 @@
+//! Counters in the forms that other programs read.
+
+pub mod prometheus;

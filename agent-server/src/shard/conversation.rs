@@ -1,0 +1,209 @@
+//! One stream of a client, whatever its transport: from its opening over its start to its end.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    task::{Context, Poll},
+};
+
+use proto::frame::{ClientEvent, ErrorCode, ServerEvent, SessionError, SessionStart};
+
+use super::{Close, Shard, Slot};
+use crate::{listen::Peer, session::validate_start};
+
+/// What the transport shall do.
+#[derive(Debug, PartialEq)]
+pub enum Next {
+    /// Write this.
+    Event(ServerEvent),
+    /// Close the stream. The last.
+    Close(Close),
+}
+
+/// The transport's hold on a session, or on what will become one. Dropping it ends the session as the loss of its peer.
+#[derive(Debug)]
+pub struct Conversation {
+    shard: Arc<Shard>,
+    peer: Arc<Peer>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No start yet.
+    Waiting,
+    /// Counted.
+    Open(Link),
+    /// Refused: told why, never counted.
+    Refused(Option<ServerEvent>, Close),
+}
+
+impl Conversation {
+    /// A stream that was just opened.
+    pub fn new(shard: Arc<Shard>, peer: Arc<Peer>) -> Self {
+        Self { shard, peer, state: State::Waiting }
+    }
+
+    /// The start has not come yet.
+    pub const fn waiting(&self) -> bool {
+        matches!(self.state, State::Waiting)
+    }
+
+    /// What the client said, or why that could not be read.
+    pub fn receive(&mut self, event: Result<ClientEvent, SessionError>) {
+        match (&mut self.state, event) {
+            (State::Open(link), Ok(event)) => link.event(event),
+            (State::Open(link), Err(error)) => link.error(error),
+            (State::Waiting, Ok(ClientEvent::Start(start))) => self.start(start),
+            (State::Waiting, Ok(other)) => {
+                let message = format!("{} came before the start: the first message must be `start`", name(&other));
+                self.refuse(SessionError::fatal(ErrorCode::NotStarted, message));
+            }
+            (State::Waiting, Err(error)) => self.refuse(SessionError { fatal: true, ..error }),
+            (State::Refused(..), _) => {}
+        }
+    }
+
+    fn start(&mut self, start: SessionStart) {
+        if self.shard.shared.draining() {
+            self.refuse(SessionError::fatal(ErrorCode::Draining, "the server is going away: start the session on another backend"));
+        } else if let Err(error) = validate_start(&start) {
+            self.refuse(SessionError { fatal: true, ..error });
+        } else {
+            match self.shard.open(start) {
+                Ok(link) => self.leave_waiting(State::Open(link)),
+                Err(full) => self.refuse(SessionError::fatal(ErrorCode::Overloaded, format!("{full}: retry later or on another backend"))),
+            }
+        }
+    }
+
+    fn refuse(&mut self, error: SessionError) {
+        tracing::debug!(code = ?error.code, "stream refused: {error}");
+        *self.shard.shared.refused.lock().entry(error.code).or_default() += 1;
+        let close = Close { outcome: None, error: Some(error.clone()) };
+        self.leave_waiting(State::Refused(Some(ServerEvent::Error(error)), close));
+    }
+
+    fn leave_waiting(&mut self, state: State) {
+        self.shard.started.fetch_add(1, Relaxed);
+        self.state = state;
+    }
+
+    /// The client's side ended without goodbye, or its connection did, or it has gone silent: [`Peer`] knows.
+    pub fn lost(&mut self) {
+        match &self.state {
+            State::Waiting => self.refuse(SessionError::fatal(ErrorCode::NotStarted, "the stream ended before `start` came")),
+            State::Open(link) => link.lost(&self.peer),
+            State::Refused(..) => {}
+        }
+    }
+
+    /// The start did not come in time.
+    pub fn start_timed_out(&mut self) {
+        if self.waiting() {
+            let limit = proto::time::format_duration(self.shard.shared.config.start_timeout);
+            self.refuse(SessionError::fatal(ErrorCode::NotStarted, format!("no `start` came within {limit}")));
+        }
+    }
+
+    /// What to do next; registers for a wake when nothing is due. Pending while the start has not come.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        match &mut self.state {
+            State::Waiting => Poll::Pending,
+            State::Open(link) => link.poll_next(cx),
+            State::Refused(event, close) => match event.take() {
+                Some(event) => Poll::Ready(Next::Event(event)),
+                None => Poll::Ready(Next::Close(close.clone())),
+            },
+        }
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        if let State::Open(link) = &self.state {
+            link.lost(&self.peer);
+        }
+        if !self.waiting() {
+            self.shard.started.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+/// A session's slot, held by its writer.
+#[derive(Debug)]
+pub(super) struct Link {
+    shard: Arc<Shard>,
+    slot: Arc<Slot>,
+    /// Words that come after the session's own end.
+    after_end: VecDeque<ServerEvent>,
+    told_after_end: bool,
+}
+
+impl Link {
+    pub(super) const fn new(shard: Arc<Shard>, slot: Arc<Slot>) -> Self {
+        Self { shard, slot, after_end: VecDeque::new(), told_after_end: false }
+    }
+
+    fn event(&mut self, event: ClientEvent) {
+        if self.slot.state.lock().close.is_some() {
+            // The session is counted and gone; the client may still learn what it did wrong.
+            if !std::mem::replace(&mut self.told_after_end, true) {
+                let message = format!("{} came after the session's end and was ignored", name(&event));
+                self.after_end.push_back(ServerEvent::Error(SessionError::warning(ErrorCode::AfterEnd, message)));
+            }
+            return;
+        }
+        if matches!(event, ClientEvent::Audio(_)) {
+            self.slot.state.lock().counted.frame_in();
+        }
+        self.shard.act(&self.slot, |session, now, out| session.on_event(event, now, out));
+    }
+
+    fn error(&self, error: SessionError) {
+        self.shard.act(&self.slot, |session, now, out| session.on_error(error, now, out));
+    }
+
+    fn lost(&self, peer: &Peer) {
+        self.shard.act(&self.slot, |session, now, out| {
+            if peer.is_silent() {
+                session.on_keepalive_timeout(now, out);
+            } else {
+                session.on_disconnect(now, out);
+            }
+        });
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        let mut state = self.slot.state.lock();
+        if let Some(event) = state.queue.pop() {
+            if matches!(event, ServerEvent::Audio(_)) {
+                state.counted.frame_out();
+            }
+            return Poll::Ready(Next::Event(event));
+        }
+        if let Some(close) = &state.close {
+            return Poll::Ready(self.after_end.pop_front().map_or_else(|| Next::Close(close.clone()), Next::Event));
+        }
+        match &mut state.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+/// For messages to people.
+const fn name(event: &ClientEvent) -> &'static str {
+    match event {
+        ClientEvent::Start(_) => "a second `start`",
+        ClientEvent::Audio(_) => "`audio`",
+        ClientEvent::Speech(_) => "`speech`",
+        ClientEvent::Hint(_) => "`hint`",
+        ClientEvent::BargeIn { .. } => "`barge_in`",
+        ClientEvent::Cancel { .. } => "`cancel`",
+        ClientEvent::ToolResult { .. } => "`tool_result`",
+        ClientEvent::Context { .. } => "`context`",
+        ClientEvent::End { .. } => "`end`",
+    }
+}

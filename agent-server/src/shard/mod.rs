@@ -1,0 +1,285 @@
+//! A shard: one thread, one current-thread runtime, and the sessions of the connections that were dealt to it.
+//!
+//! Sessions live in a slab and wake by one entry each in a [`Wheel`]; one [`Ticker`] steps those that are due, inline. A session has no task,
+//! timer or channel of its own: the task of its connection or stream reads events into it ([`Conversation`]) and writes what waits in its
+//! bounded queue. Locks are there because hyper wants `Send`; only the admin thread could ever contend for one, and it takes none of them.
+
+mod conversation;
+mod queue;
+mod shared;
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::Waker,
+};
+
+use parking_lot::Mutex;
+use proto::{
+    frame::{Outcome, ServerEvent, SessionError, SessionStart},
+    time::Micros,
+};
+use slab::Slab;
+use tokio::sync::Notify;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{conversation::Link, queue::SendQueue};
+pub use self::{
+    conversation::{Conversation, Next},
+    shared::{Counters, Shared},
+};
+use crate::{
+    runtime::{ticker::Ticker, wheel::Wheel},
+    session::{Effect, Session},
+    tracker::{AtCapacity, LiveSession},
+};
+
+/// How a stream closes, for the dialect to put on the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Close {
+    /// As counted; absent for a stream that never became a session.
+    pub outcome: Option<Outcome>,
+    /// Present when it closes with an error status.
+    pub error: Option<SessionError>,
+}
+
+/// The sessions of one thread.
+#[derive(Debug)]
+pub struct Shard {
+    shared: Arc<Shared>,
+    table: Mutex<Table>,
+    /// Effects on their way from a session to its queue; a shard needs one such buffer.
+    scratch: Mutex<Vec<Effect>>,
+    /// Sessions in the slab: those that have not ended.
+    live: AtomicU64,
+    /// Streams that are open and began a session or were refused one: somebody may still have words to hear.
+    started: AtomicU64,
+    /// Wakes the ticker when the first session comes.
+    first: Notify,
+    /// Tasks of this shard's connections and streams.
+    tasks: TaskTracker,
+    /// What this shard counts.
+    pub counters: Counters,
+}
+
+#[derive(Debug)]
+struct Table {
+    slots: Slab<Arc<Slot>>,
+    wheel: Wheel,
+}
+
+/// One session and what waits for its client.
+#[derive(Debug)]
+struct Slot {
+    key: usize,
+    state: Mutex<SlotState>,
+}
+
+#[derive(Debug)]
+struct SlotState {
+    session: Session,
+    /// What counts it.
+    counted: LiveSession,
+    queue: SendQueue,
+    /// Set by the session's end.
+    close: Option<Close>,
+    /// The writer, when it waits for the queue.
+    waker: Option<Waker>,
+    /// Wake that the wheel holds; a later one is not worth moving it for.
+    wake_at: Micros,
+}
+
+impl Shard {
+    /// Empty.
+    pub fn new(shared: Arc<Shared>) -> Arc<Self> {
+        let now = shared.clock.now();
+        Arc::new(Self {
+            shared,
+            table: Mutex::new(Table { slots: Slab::new(), wheel: Wheel::new(now) }),
+            scratch: Mutex::new(Vec::new()),
+            live: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            first: Notify::new(),
+            tasks: TaskTracker::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// What all shards share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Owns the shard's tasks.
+    pub fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    /// Sessions that have not ended, as the slab holds them: what `active` must come to.
+    pub fn live(&self) -> u64 {
+        self.live.load(Relaxed)
+    }
+
+    /// Open streams that began a session or were refused one.
+    pub fn started(&self) -> u64 {
+        self.started.load(Relaxed)
+    }
+
+    /// A connection was dealt to this shard.
+    pub fn count_connection(&self) {
+        self.counters.connections.fetch_add(1, Relaxed);
+    }
+
+    /// A connection was given up because its peer went silent.
+    pub fn count_silent(&self) {
+        self.counters.silent.fetch_add(1, Relaxed);
+    }
+
+    /// Admits a session and gives its first events to its queue.
+    fn open(self: &Arc<Self>, start: SessionStart) -> Result<Link, AtCapacity> {
+        let counted = self.shared.sessions.admit(&start.client_ref)?;
+        let now = self.shared.clock.now();
+        let mut scratch = self.scratch.lock();
+        let session = Session::new(Arc::clone(&self.shared.session), counted.number(), counted.id(), start, now, &mut scratch);
+        let mut state = SlotState {
+            session,
+            counted,
+            queue: SendQueue::new(self.shared.config.send_queue),
+            close: None,
+            waker: None,
+            wake_at: Micros::NEVER,
+        };
+        let mut table = self.table.lock();
+        let entry = table.slots.vacant_entry();
+        let key = entry.key();
+        self.apply(&mut state, &mut scratch);
+        let slot = Arc::new(Slot { key, state: Mutex::new(state) });
+        entry.insert(Arc::clone(&slot));
+        drop(table);
+        drop(scratch);
+        if self.live.fetch_add(1, Relaxed) == 0 {
+            self.first.notify_one();
+        }
+        self.settle(key, &mut slot.state.lock());
+        Ok(Link::new(Arc::clone(self), slot))
+    }
+
+    /// Lets the session of a slot act, unless it has ended. The caller is the slot's own writer and looks at the queue afterwards.
+    fn act(&self, slot: &Slot, f: impl FnOnce(&mut Session, Micros, &mut Vec<Effect>)) {
+        let mut scratch = self.scratch.lock();
+        let mut state = slot.state.lock();
+        if state.close.is_some() {
+            return;
+        }
+        f(&mut state.session, self.shared.clock.now(), &mut scratch);
+        self.apply(&mut state, &mut scratch);
+        self.settle(slot.key, &mut state);
+    }
+
+    /// Carries effects out.
+    fn apply(&self, state: &mut SlotState, effects: &mut Vec<Effect>) {
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Send(event) => {
+                    if let ServerEvent::Error(error) = &event {
+                        tracing::debug!(code = ?error.code, fatal = error.fatal, "session error: {error}");
+                    }
+                    if !state.queue.push(event) {
+                        self.counters.dropped.fetch_add(1, Relaxed);
+                    }
+                }
+                Effect::Phase(phase) => {
+                    state.counted.set_phase(phase);
+                }
+                Effect::Cost(phase) => {
+                    let accounted = self.shared.config.cost.charge(phase);
+                    if accounted > 0 {
+                        self.counters.virtual_cost_us.fetch_add(accounted, Relaxed);
+                    }
+                }
+                Effect::End { outcome, error } => {
+                    state.counted.end(outcome);
+                    state.close = Some(Close { outcome: Some(outcome), error });
+                }
+            }
+        }
+    }
+
+    /// After a session acted: sets its next wake, or takes it out of the slab when it has ended.
+    fn settle(&self, key: usize, state: &mut SlotState) {
+        if state.close.is_some() {
+            let mut table = self.table.lock();
+            if table.slots.try_remove(key).is_some() {
+                table.wheel.remove(key);
+                self.live.fetch_sub(1, Relaxed);
+            }
+            return;
+        }
+        let next = state.session.next_wake();
+        if next < state.wake_at {
+            state.wake_at = next;
+            self.table.lock().wheel.set(key, next);
+        }
+    }
+
+    /// Steps what is due. `due` and `writers` are the caller's to keep, so that a tick allocates nothing.
+    fn tick(&self, due: &mut Vec<usize>, writers: &mut Vec<Waker>) {
+        let now = self.shared.clock.now();
+        self.table.lock().wheel.advance(now, due);
+        for &key in due.iter() {
+            let slot = self.table.lock().slots.get(key).cloned();
+            if let Some(slot) = slot {
+                let mut scratch = self.scratch.lock();
+                let mut state = slot.state.lock();
+                state.wake_at = Micros::NEVER;
+                state.session.step(now, &mut scratch);
+                self.apply(&mut state, &mut scratch);
+                self.settle(key, &mut state);
+                if state.has_output() {
+                    writers.extend(state.waker.take());
+                }
+            }
+        }
+        // After every lock is free: waking may run code that we do not know.
+        writers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Ends every session as drained.
+    pub fn drain_all(&self) {
+        let slots: Vec<Arc<Slot>> = self.table.lock().slots.iter().map(|(_, slot)| Arc::clone(slot)).collect();
+        for slot in slots {
+            self.act(&slot, Session::on_drain);
+            let writer = slot.state.lock().waker.take();
+            writer.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Ticks while there are sessions; returns when the server stops.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) -> io::Result<()> {
+        let mut ticker = Ticker::new()?;
+        let (mut due, mut writers) = (Vec::new(), Vec::new());
+        loop {
+            if self.live() == 0 {
+                ticker.pause()?;
+                tokio::select! {
+                    () = self.first.notified() => {}
+                    () = stop.cancelled() => return Ok(()),
+                }
+            }
+            tokio::select! {
+                tick = ticker.tick() => tick?,
+                () = stop.cancelled() => return Ok(()),
+            }
+            self.tick(&mut due, &mut writers);
+        }
+    }
+}
+
+impl SlotState {
+    fn has_output(&self) -> bool {
+        self.close.is_some() || !self.queue.is_empty()
+    }
+}

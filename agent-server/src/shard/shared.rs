@@ -1,0 +1,94 @@
+//! What every shard, the listener and the admin endpoints share.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use proto::frame::ErrorCode;
+use tokio_util::sync::CancellationToken;
+
+use crate::{config::ServerConfig, fault::Defects, runtime::clock::Clock, session::SessionConfig, tracker::Sessions};
+
+/// One server process.
+#[derive(Debug)]
+pub struct Shared {
+    /// The server's time, from its start.
+    pub clock: Clock,
+    /// Settings.
+    pub config: ServerConfig,
+    /// What sessions need of them.
+    pub session: Arc<SessionConfig>,
+    /// Counts sessions.
+    pub sessions: Arc<Sessions>,
+    /// Stands between them and their counts; honest when no defect is switched on.
+    pub defects: Arc<Defects>,
+    /// Stable name.
+    pub backend_id: String,
+    /// New with every process.
+    pub boot_id: String,
+    draining: AtomicBool,
+    /// Cancelled when an operator asks for the drain.
+    pub drain_asked: CancellationToken,
+    /// Cancelled when the drain begins: connections say goodbye.
+    pub drain: CancellationToken,
+    /// Cancelled when connections must go.
+    pub stop: CancellationToken,
+    /// Streams that were refused for what they sent before a session began, by code; bounded by the number of codes.
+    pub refused: Mutex<BTreeMap<ErrorCode, u64>>,
+}
+
+impl Shared {
+    /// Nothing is served yet.
+    pub fn new(
+        clock: Clock,
+        config: ServerConfig,
+        sessions: Arc<Sessions>,
+        defects: Arc<Defects>,
+        backend_id: String,
+        boot_id: String,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            clock,
+            session: Arc::new(config.session(&backend_id, &boot_id)),
+            config,
+            sessions,
+            defects,
+            backend_id,
+            boot_id,
+            draining: AtomicBool::new(false),
+            drain_asked: CancellationToken::new(),
+            drain: CancellationToken::new(),
+            stop: CancellationToken::new(),
+            refused: Mutex::new(BTreeMap::new()),
+        })
+    }
+
+    /// No new session is taken.
+    pub fn draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Takes no more sessions and tells connections.
+    pub fn begin_drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.drain.cancel();
+    }
+}
+
+/// Sums of one shard; only its own thread adds.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Events dropped because the client does not read.
+    pub dropped: AtomicU64,
+    /// Synthetic cost that was only accounted, microseconds.
+    pub virtual_cost_us: AtomicU64,
+    /// Connections accepted.
+    pub connections: AtomicU64,
+    /// Connections that were given up because the peer went silent.
+    pub silent: AtomicU64,
+}

@@ -1,0 +1,172 @@
+//! From dial to end.
+
+use std::time::Duration;
+
+use proto::{
+    frame::{ClientEvent, ErrorCode, ServerEvent, SessionAccepted, SessionStart},
+    time::Micros,
+};
+
+use super::{Action, Caller, Life, stop::Stopped};
+use crate::{
+    ledger::{FailureCause, Finish},
+    plan::EndKind,
+    record::{Counter, Metric, Sample},
+};
+
+/// Longest wait for the server's goodbye.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Caller {
+    pub(super) fn start(&mut self, fresh: bool, now: Micros, out: &mut Vec<Action>) {
+        self.report_dial(out);
+        if fresh {
+            self.measure_from_start(Metric::Connect, now, out);
+        }
+        self.life = Life::Starting;
+        out.push(Action::Send(ClientEvent::Start(SessionStart {
+            client_ref: self.plan.client_ref.clone(),
+            voice: String::new(),
+            format: self.plan.scenario.format,
+            tools: self.plan.tools(),
+            max_duration_ms: 0,
+            idle_timeout_ms: 0,
+        })));
+    }
+
+    pub(super) fn hear_before_acceptance(&mut self, event: ServerEvent, now: Micros, out: &mut Vec<Action>) {
+        match event {
+            ServerEvent::Accepted(accepted) if self.life == Life::Starting => self.accept(accepted, now, out),
+            ServerEvent::Error(error) if error.fatal => {
+                let cause = match error.code {
+                    ErrorCode::Overloaded => FailureCause::Rejected,
+                    ErrorCode::Draining => FailureCause::Draining,
+                    code => FailureCause::ServerError(code),
+                };
+                self.fail(cause, true, out);
+            }
+            ServerEvent::Error(_) => out.push(Action::Count(Counter::ServerErrors, 1)),
+            _ => self.fail(FailureCause::Protocol, true, out),
+        }
+    }
+
+    fn accept(&mut self, accepted: SessionAccepted, now: Micros, out: &mut Vec<Action>) {
+        let format = accepted.format;
+        let idle_timeout_ms = accepted.idle_timeout_ms;
+        // Whatever is wrong with it: from here on the server counts the session.
+        out.push(Action::Accepted(accepted));
+        self.measure_from_start(Metric::SessionStartup, now, out);
+        self.life = Life::Live;
+        self.stop_by = Micros::NEVER;
+        if format != self.plan.scenario.format {
+            self.end(Finish::Lost(FailureCause::Protocol), true, out);
+            return;
+        }
+        self.deadline = match (self.plan.length, self.plan.end) {
+            (None, _) | (_, EndKind::KillWorker | EndKind::KillBackend) => Micros::NEVER,
+            (Some(length), _) => now + length,
+        };
+        self.mouth.open(&self.plan.scenario, idle_timeout_ms, now);
+        self.next_turn(now, now, out);
+    }
+
+    /// A sample from the scheduled arrival and from the dial.
+    pub(super) fn measure_from_start(&self, metric: Metric, now: Micros, out: &mut Vec<Action>) {
+        out.push(Action::Measure(Sample { metric, intended: self.plan.start, actual: self.dialed, to: now }));
+    }
+
+    fn report_dial(&mut self, out: &mut Vec<Action>) {
+        if !self.dial_reported {
+            self.dial_reported = true;
+            let intended = self.plan.start;
+            out.push(Action::Measure(Sample { metric: Metric::ScheduleLag, intended, actual: intended, to: self.dialed }));
+        }
+    }
+
+    /// The deadline of the state of life has come.
+    pub(super) fn life_due(&mut self, now: Micros, out: &mut Vec<Action>) {
+        self.deadline = Micros::NEVER;
+        match self.life {
+            Life::Dialling => self.fail(FailureCause::ConnectTimeout, true, out),
+            Life::Starting => self.fail(FailureCause::StartTimeout, true, out),
+            Life::Live if self.turn.is_none() || self.plan.end != EndKind::Graceful => self.end_as_planned(now, out),
+            Life::Live => self.ending = true,
+            Life::Leaving => self.end(Finish::Lost(FailureCause::Eof), true, out),
+            Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), true, out),
+            Life::Over => {}
+        }
+    }
+
+    /// The stop's deadline has come.
+    pub(super) fn stop_due(&mut self, now: Micros, out: &mut Vec<Action>) {
+        self.stop_by = Micros::NEVER;
+        match self.life {
+            Life::Starting => self.fail(FailureCause::Aborted, true, out),
+            Life::Live => self.say_goodbye(now, out),
+            Life::Dialling | Life::Leaving | Life::Doomed(_) | Life::Over => {}
+        }
+    }
+
+    /// The end that the plan wants; it is no kill.
+    pub(super) fn end_as_planned(&mut self, now: Micros, out: &mut Vec<Action>) {
+        match self.plan.end {
+            EndKind::Graceful | EndKind::KillWorker | EndKind::KillBackend => self.say_goodbye(now, out),
+            kind => {
+                self.fall_silent(out);
+                out.push(Action::Force(kind));
+                self.end(Finish::Forced(kind), false, out);
+            }
+        }
+    }
+
+    pub(super) fn say_goodbye(&mut self, now: Micros, out: &mut Vec<Action>) {
+        self.fall_silent(out);
+        out.push(Action::Send(ClientEvent::End { reason: "done".to_owned() }));
+        self.life = Life::Leaving;
+        self.deadline = now + GOODBYE_TIMEOUT;
+    }
+
+    /// The server said that it ends the session with this error; its `Ended` is awaited.
+    pub(super) fn doom(&mut self, code: ErrorCode, now: Micros, out: &mut Vec<Action>) {
+        if self.life == Life::Live {
+            self.fall_silent(out);
+            self.deadline = now + GOODBYE_TIMEOUT;
+        }
+        self.life = Life::Doomed(code);
+    }
+
+    /// Nothing more is said or planned; a turn under way counts as interrupted.
+    fn fall_silent(&mut self, out: &mut Vec<Action>) {
+        self.mouth.flush(out);
+        self.mouth.close();
+        self.next = None;
+        self.tool = None;
+        self.stop_by = Micros::NEVER;
+        if self.turn.take().is_some() {
+            out.push(Action::Count(Counter::TurnsInterrupted, 1));
+        }
+    }
+
+    /// Over, after acceptance.
+    pub(super) fn end(&mut self, finish: Finish, drop: bool, out: &mut Vec<Action>) {
+        self.fall_silent(out);
+        if let Some(Stopped::After(sample)) = self.stop.take().map(|stop| stop.settle()) {
+            out.push(Action::Measure(sample));
+        }
+        self.finish(Action::Ended(finish), drop, out);
+    }
+
+    /// Over, never accepted.
+    pub(super) fn fail(&mut self, cause: FailureCause, drop: bool, out: &mut Vec<Action>) {
+        self.report_dial(out);
+        self.finish(Action::Failed(cause), drop, out);
+    }
+
+    fn finish(&mut self, last: Action, drop: bool, out: &mut Vec<Action>) {
+        if drop {
+            out.push(Action::Drop);
+        }
+        self.life = Life::Over;
+        out.push(last);
+    }
+}

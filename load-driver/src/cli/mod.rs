@@ -1,0 +1,146 @@
+//! Subcommands.
+
+pub mod check;
+pub mod profiles;
+pub mod schema;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    plan::Plan,
+    profile::{self, Source},
+    report::Exit,
+    run::{self, RunArgs},
+};
+
+/// Load testing with synthetic voice agents: thousands of streams, counters proven.
+#[derive(Debug, Parser)]
+#[command(name = "load-driver", version, about, after_help = crate::report::exit::help())]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs a profile and judges it.
+    Run(RunArgs),
+    /// Checks a profile, prints it as it is understood and when its sessions begin. Touches no network.
+    Check {
+        /// A profile: a path, or the name of a shipped one.
+        profile: String,
+        /// Changes a value of the profile: `scenarios.talk.sessions=50`. May be repeated.
+        #[arg(long = "set", value_name = "PATH=VALUE")]
+        set: Vec<String>,
+        /// As for `run`.
+        #[arg(long, value_name = "ADDRESSES")]
+        target: Option<String>,
+        /// As for `run`.
+        #[arg(long)]
+        seed: Option<String>,
+    },
+    /// Prints the JSON Schema of a profile, for editors.
+    Schema,
+    /// Lists the shipped profiles.
+    Profiles,
+    /// An embedded backend: `agent-server serve` in this binary.
+    #[command(hide = true)]
+    Backend(agent_server::serve::ServeArgs),
+    /// A process that runs sessions for a driver: a job on standard input, events on standard output.
+    #[command(hide = true)]
+    Worker,
+}
+
+/// What a command prints, and whether it went well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Printed {
+    /// For stdout when `ok`, else for stderr.
+    pub text: String,
+    /// False: the profile is invalid, exit code 104.
+    pub ok: bool,
+}
+
+impl Printed {
+    fn ok(text: String) -> Self {
+        Self { text, ok: true }
+    }
+
+    fn invalid(error: &dyn std::error::Error) -> Self {
+        Self { text: format!("{error}\n"), ok: false }
+    }
+
+    /// A reader that went away has seen enough.
+    fn print(&self) -> ExitCode {
+        let written = if self.ok { io::stdout().write_all(self.text.as_bytes()) } else { io::stderr().write_all(self.text.as_bytes()) };
+        match (self.ok, written) {
+            (true, Ok(())) => Exit::Ok.into(),
+            (true, Err(e)) if e.kind() == io::ErrorKind::BrokenPipe => Exit::Ok.into(),
+            (true, Err(_)) => Exit::InternalFault.into(),
+            (false, _) => Exit::InvalidProfile.into(),
+        }
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors; clap knows where each is printed.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::InvalidProfile.into() } else { Exit::Ok.into() };
+        }
+    };
+    match cli.command {
+        Command::Run(args) => {
+            log_to_stderr();
+            match run::run(&args) {
+                Ok(exit) => exit.into(),
+                Err(error) => fail(&error.to_string(), error.exit),
+            }
+        }
+        Command::Check { profile, set, target, seed } => match run::overrides(&set, target.as_deref(), seed.as_deref()) {
+            Ok(overrides) => check::check(&Source::of(&profile), &overrides).print(),
+            Err(error) => Printed::invalid(&error).print(),
+        },
+        Command::Schema => schema::schema().print(),
+        Command::Profiles => profiles::profiles().print(),
+        Command::Backend(args) => match agent_server::serve::run(args) {
+            Ok(code) => code,
+            Err(error) => fail(&format!("{error:#}"), Exit::InvalidProfile),
+        },
+        Command::Worker => {
+            log_to_stderr();
+            match worker() {
+                Ok(()) => Exit::Ok.into(),
+                Err(error) => fail(&format!("{error:#}"), Exit::InternalFault),
+            }
+        }
+    }
+}
+
+fn fail(message: &str, exit: Exit) -> ExitCode {
+    // When even stderr is gone, the exit code still tells.
+    let _ = writeln!(io::stderr(), "error: {}", message.trim_end());
+    exit.into()
+}
+
+fn log_to_stderr() {
+    let filter =
+        tracing_subscriber::EnvFilter::try_from_env("LOAD_DRIVER_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    // A second one in the same process would be a fault of a test, not of a user.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+}
+
+fn worker() -> anyhow::Result<()> {
+    crate::transport::fds::ensure(0)?;
+    crate::engine::worker::run_worker(io::stdin().lock(), io::stdout(), |job| {
+        let profile = profile::from_json(&job.profile.to_string())?;
+        Ok(Plan::build(&profile, &job.run_id)?)
+    })
+}

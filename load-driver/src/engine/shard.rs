@@ -1,0 +1,210 @@
+//! The thread of a shard: one current-thread runtime, one tick, one task a session that only reads.
+
+use std::{
+    any::Any,
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    future::poll_fn,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use agent_server::runtime::{clock::Clock, ticker::Ticker};
+use tokio::{
+    sync::mpsc::{Sender, error::TrySendError},
+    task::LocalSet,
+};
+
+use super::{
+    EngineEvent, EngineOptions,
+    control::{Control, Order},
+    core::{Core, Departure, Flow},
+    targets::Targets,
+};
+use crate::{
+    plan::{Plan, Protocol},
+    transport::{self, CLOSE_BOUND, Connector, Inbound, Received},
+};
+
+/// How long the silence of a finished shard lasts between two looks at its orders.
+const IDLE: Duration = Duration::from_millis(10);
+
+/// What a shard is started with.
+#[derive(Clone)]
+pub(super) struct Start {
+    pub(super) shard: usize,
+    pub(super) plan: Arc<Plan>,
+    pub(super) options: EngineOptions,
+    pub(super) targets: Arc<Targets>,
+    pub(super) clock: Clock,
+    pub(super) control: Arc<Control>,
+    pub(super) events: Sender<EngineEvent>,
+}
+
+/// Runs the shard to its end; what goes wrong in it is told, never swallowed.
+pub(super) fn run(start: Start) {
+    let events = start.events.clone();
+    let shard = start.shard;
+    let message = match catch_unwind(AssertUnwindSafe(|| enter(start))) {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => format!("shard {shard} failed: {error}"),
+        Err(panic) => format!("shard {shard} panicked: {}", text(panic.as_ref())),
+    };
+    // When nobody listens any more there is nobody to tell.
+    let _ = events.blocking_send(EngineEvent::Fatal { message });
+}
+
+fn text(panic: &(dyn Any + Send)) -> &str {
+    panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown cause")
+}
+
+fn enter(start: Start) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, drive(start))
+}
+
+/// What the tasks of a shard share.
+struct Shard {
+    core: RefCell<Core>,
+    connectors: RefCell<HashMap<Protocol, Rc<dyn Connector>>>,
+    panicked: Cell<bool>,
+}
+
+async fn drive(start: Start) -> io::Result<()> {
+    let Start { shard, plan, options, targets, clock, control, events } = start;
+    let transport = options.transport;
+    let shared = Rc::new(Shard {
+        core: RefCell::new(Core::new(shard, plan, options, targets, clock)),
+        connectors: RefCell::default(),
+        panicked: Cell::new(false),
+    });
+    let mut ticker = Ticker::new()?;
+    loop {
+        ticker.tick().await?;
+        if shared.panicked.get() {
+            return Err(io::Error::other("a session's task panicked"));
+        }
+        let mut core = shared.core.borrow_mut();
+        match control.order() {
+            Order::Run => {}
+            Order::Stop(deadline) => core.stop(deadline),
+            Order::Abort | Order::Release => core.abort(),
+        }
+        core.enforce();
+        core.tick();
+        while let Some(departure) = core.depart() {
+            let ticket = departure.ticket;
+            let connector = shared.connector(departure.protocol, transport);
+            let task = tokio::task::spawn_local(session(Rc::clone(&shared), Rc::clone(&core.tasks), departure, connector));
+            core.attach(ticket, task.abort_handle());
+        }
+        if tell(&mut core, &events).is_err() {
+            // The controller is gone: nobody wants the rest.
+            core.abort();
+        }
+        if core.finished() {
+            break;
+        }
+    }
+    let core = &shared.core;
+    settle(core, clock).await;
+    send_all(core, &events, shard).await;
+    while control.order() != Order::Release && !events.is_closed() {
+        tokio::time::sleep(IDLE).await;
+    }
+    core.borrow_mut().release_held();
+    Ok(())
+}
+
+impl Shard {
+    fn connector(&self, protocol: Protocol, options: transport::TransportOptions) -> Rc<dyn Connector> {
+        let mut connectors = self.connectors.borrow_mut();
+        Rc::clone(connectors.entry(protocol).or_insert_with(|| transport::connector(protocol, options).into()))
+    }
+}
+
+/// Sends what is due, as far as there is room: what does not fit stays where it is and goes with the next.
+fn tell(core: &mut Core, events: &Sender<EngineEvent>) -> Result<(), ()> {
+    for (due, take) in [
+        (core.ledger_due(), Core::take_ledger as fn(&mut Core) -> EngineEvent),
+        (core.interval_due(), Core::take_interval as fn(&mut Core) -> EngineEvent),
+    ] {
+        if due {
+            match events.try_reserve() {
+                Ok(place) => place.send(take(core)),
+                Err(TrySendError::Full(())) => return Ok(()),
+                Err(TrySendError::Closed(())) => return Err(()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lets the closes under way finish; each is bounded, and so is this.
+async fn settle(core: &RefCell<Core>, clock: Clock) {
+    let until = clock.now() + CLOSE_BOUND + IDLE;
+    while Rc::strong_count(&core.borrow().tasks) > 1 && clock.now() < until {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn send_all(core: &RefCell<Core>, events: &Sender<EngineEvent>, shard: usize) {
+    let last = {
+        let mut core = core.borrow_mut();
+        [core.take_interval(), core.take_ledger(), EngineEvent::Done { shard }]
+    };
+    for event in last {
+        // A controller that is gone does not want them.
+        let _ = events.send(event).await;
+    }
+}
+
+/// Says so when a session's task unwinds: its slot would stay for ever, and the run would be wrong.
+struct Watch {
+    shard: Rc<Shard>,
+    /// Counts the task among those that are not over.
+    _alive: Rc<()>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shard.panicked.set(true);
+        }
+    }
+}
+
+/// The task of one session: connects, then hands what comes in to the caller.
+async fn session(shard: Rc<Shard>, alive: Rc<()>, departure: Departure, connector: Rc<dyn Connector>) {
+    let watch = Watch { shard: Rc::clone(&shard), _alive: alive };
+    let ticket = departure.ticket;
+    let stream = match connector.open(departure.dial).await {
+        Ok(stream) => stream,
+        Err(cause) => return shard.core.borrow_mut().closed(ticket, cause),
+    };
+    let mut inbound = stream.inbound;
+    let mut flow = shard.core.borrow_mut().connected(ticket, stream.link, stream.fresh);
+    while flow == Flow::Continue {
+        let received = poll_fn(|cx| inbound.poll_next(cx)).await;
+        let mut core = shard.core.borrow_mut();
+        flow = match received {
+            Received::Event(event) => core.event(ticket, event),
+            Received::Closed(cause) => {
+                core.closed(ticket, cause);
+                Flow::Stop
+            }
+        };
+    }
+    if flow == Flow::Drain {
+        // A peer that does not finish is what the bound is for.
+        let _ = tokio::time::timeout(CLOSE_BOUND, drain(inbound)).await;
+    }
+    drop(watch);
+}
+
+async fn drain(mut inbound: Box<dyn Inbound>) {
+    while let Received::Event(_) = poll_fn(|cx| inbound.poll_next(cx)).await {}
+}

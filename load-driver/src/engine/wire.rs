@@ -1,0 +1,248 @@
+//! Events of an engine as bytes, for the pipe from a worker process.
+//!
+//! A frame is the length of its rest (u32, big endian), the length of its head (u32), the head as JSON, and after it the histograms
+//! that the head announces, in HdrHistogram's V2 form, so that the merge of workers loses nothing.
+
+use std::io::{self, Read, Write};
+
+use hdrhistogram::{
+    Histogram,
+    serialization::{Deserializer, Serializer, V2Serializer},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{EngineEvent, IntervalReport, ScenarioInterval};
+use crate::{
+    ledger::LedgerEntry,
+    record::{Counter, Metric},
+};
+
+/// Longest frame. A second of sixty scenarios with every histogram full stays below.
+const MAX_FRAME: usize = 256 * 1024 * 1024;
+/// Ledger entries in one frame; longer batches are cut.
+const MAX_ENTRIES: usize = 8_192;
+
+/// The pipe from a worker is broken.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// Reading or writing failed.
+    #[error("failed to use the pipe between driver and worker: {0}")]
+    Io(#[from] io::Error),
+    /// It ended in the middle of a frame, as it does when the worker is killed.
+    #[error("the worker's events end in the middle of a frame")]
+    Truncated,
+    /// Not ours.
+    #[error("the worker sent what is no event: {0}")]
+    Malformed(String),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Head {
+    Ledger { shard: usize, entries: Vec<LedgerEntry>, complete_to_us: u64 },
+    Interval { shard: usize, from_us: u64, to_us: u64, active: u64, speaking: u64, warmup: bool, scenarios: Vec<Scenario> },
+    Done { shard: usize },
+    Fatal { message: String },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Scenario {
+    number: u16,
+    /// Lengths of the two histograms that follow the head.
+    latencies: Vec<(Metric, usize, usize)>,
+    counts: Vec<(Counter, u64)>,
+    clamped: u64,
+}
+
+/// Writes one event; does not flush.
+pub fn write_event(out: &mut impl Write, event: EngineEvent) -> Result<(), WireError> {
+    let mut blobs = Vec::new();
+    let head = match event {
+        EngineEvent::Ledger { shard, mut entries, complete_to_us } => {
+            while entries.len() > MAX_ENTRIES {
+                let rest = entries.split_off(MAX_ENTRIES);
+                // Entries are in order of time, so this much is certain after the cut.
+                let certain = rest.first().map_or(complete_to_us, |entry| entry.at_us);
+                write_frame(out, &Head::Ledger { shard, entries, complete_to_us: certain }, &[])?;
+                entries = rest;
+            }
+            Head::Ledger { shard, entries, complete_to_us }
+        }
+        EngineEvent::Interval(report) => {
+            let IntervalReport { shard, from_us, to_us, active, speaking, warmup, scenarios } = report;
+            let scenarios = scenarios.into_iter().map(|s| pack(s, &mut blobs)).collect::<Result<_, _>>()?;
+            Head::Interval { shard, from_us, to_us, active, speaking, warmup, scenarios }
+        }
+        EngineEvent::Done { shard } => Head::Done { shard },
+        EngineEvent::Fatal { message } => Head::Fatal { message },
+    };
+    write_frame(out, &head, &blobs)
+}
+
+fn pack(interval: ScenarioInterval, blobs: &mut Vec<u8>) -> Result<Scenario, WireError> {
+    let ScenarioInterval { scenario, latencies, counts, clamped } = interval;
+    let mut serializer = V2Serializer::new();
+    let mut put = |histogram: &Histogram<u64>| {
+        serializer.serialize(histogram, blobs).map_err(|e| WireError::Malformed(format!("histogram cannot be written: {e}")))
+    };
+    let latencies = latencies.iter().map(|(metric, a, b)| Ok((*metric, put(a)?, put(b)?))).collect::<Result<Vec<_>, WireError>>()?;
+    Ok(Scenario { number: scenario, latencies, counts, clamped })
+}
+
+fn write_frame(out: &mut impl Write, head: &Head, blobs: &[u8]) -> Result<(), WireError> {
+    let head = serde_json::to_vec(head).map_err(|e| WireError::Malformed(e.to_string()))?;
+    let length = 4 + head.len() + blobs.len();
+    if length > MAX_FRAME {
+        return Err(WireError::Malformed(format!("an event of {length} bytes is over the limit of {MAX_FRAME}")));
+    }
+    out.write_all(&(length as u32).to_be_bytes())?;
+    out.write_all(&(head.len() as u32).to_be_bytes())?;
+    out.write_all(&head)?;
+    out.write_all(blobs)?;
+    Ok(())
+}
+
+/// Reads the next event; none at the end of the pipe.
+pub fn read_event(input: &mut impl Read) -> Result<Option<EngineEvent>, WireError> {
+    let mut prefix = [0; 4];
+    let mut filled = 0;
+    while filled < prefix.len() {
+        match input.read(&mut prefix[filled..]) {
+            Ok(0) if filled == 0 => return Ok(None),
+            Ok(0) => return Err(WireError::Truncated),
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    let length = u32::from_be_bytes(prefix) as usize;
+    if length > MAX_FRAME {
+        return Err(WireError::Malformed(format!("a frame of {length} bytes is over the limit of {MAX_FRAME}")));
+    }
+    // Grows with what arrives, not with what is announced.
+    let mut frame = Vec::new();
+    input.by_ref().take(length as u64).read_to_end(&mut frame)?;
+    if frame.len() < length {
+        return Err(WireError::Truncated);
+    }
+    parse(&frame).map(Some)
+}
+
+fn parse(frame: &[u8]) -> Result<EngineEvent, WireError> {
+    let malformed = |what: &str| WireError::Malformed(what.to_owned());
+    let (prefix, rest) = frame.split_first_chunk::<4>().ok_or_else(|| malformed("frame without a head"))?;
+    let (head, mut blobs) =
+        rest.split_at_checked(u32::from_be_bytes(*prefix) as usize).ok_or_else(|| malformed("head longer than its frame"))?;
+    let head = serde_json::from_slice(head).map_err(|e| WireError::Malformed(e.to_string()))?;
+    Ok(match head {
+        Head::Ledger { shard, entries, complete_to_us } => EngineEvent::Ledger { shard, entries, complete_to_us },
+        Head::Interval { shard, from_us, to_us, active, speaking, warmup, scenarios } => {
+            let scenarios = scenarios.into_iter().map(|s| unpack(s, &mut blobs)).collect::<Result<_, _>>()?;
+            EngineEvent::Interval(IntervalReport { shard, from_us, to_us, active, speaking, warmup, scenarios })
+        }
+        Head::Done { shard } => EngineEvent::Done { shard },
+        Head::Fatal { message } => EngineEvent::Fatal { message },
+    })
+}
+
+fn unpack(scenario: Scenario, blobs: &mut &[u8]) -> Result<ScenarioInterval, WireError> {
+    let mut deserializer = Deserializer::new();
+    let mut take = |length: usize| {
+        let (mut blob, rest) =
+            blobs.split_at_checked(length).ok_or_else(|| WireError::Malformed("histogram longer than its frame".to_owned()))?;
+        *blobs = rest;
+        deserializer.deserialize(&mut blob).map_err(|e| WireError::Malformed(format!("histogram cannot be read: {e}")))
+    };
+    let Scenario { number, latencies, counts, clamped } = scenario;
+    let latencies = latencies.into_iter().map(|(metric, a, b)| Ok((metric, take(a)?, take(b)?))).collect::<Result<_, WireError>>()?;
+    Ok(ScenarioInterval { scenario: number, latencies, counts, clamped })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proto::ids::PlanIndex;
+
+    use super::*;
+    use crate::ledger::{FailureCause, LedgerEvent};
+
+    fn entry(index: u64) -> LedgerEntry {
+        LedgerEntry {
+            index: PlanIndex(index),
+            at_us: index,
+            event: LedgerEvent::Failed { cause: FailureCause::ServerError(proto::frame::ErrorCode::Idle) },
+        }
+    }
+
+    fn round(event: EngineEvent) -> Vec<EngineEvent> {
+        let mut bytes = Vec::new();
+        write_event(&mut bytes, event).expect("writes");
+        let mut input = bytes.as_slice();
+        std::iter::from_fn(|| read_event(&mut input).expect("reads")).collect()
+    }
+
+    fn histogram(values: &[u64]) -> Histogram<u64> {
+        let mut histogram = Histogram::new_with_bounds(1, 60_000_000, 3).expect("bounds");
+        for value in values {
+            histogram.saturating_record(*value);
+        }
+        histogram
+    }
+
+    proptest! {
+        #[test]
+        fn intervals_survive_the_pipe(a in prop::collection::vec(0u64..60_000_000, 0..50), b in prop::collection::vec(0u64..60_000_000, 0..50), n in 0u64..u64::MAX) {
+            let scenarios = vec![ScenarioInterval {
+                scenario: 3,
+                latencies: vec![(Metric::FrameRtt, histogram(&a), histogram(&b)), (Metric::Connect, histogram(&b), histogram(&a))],
+                counts: vec![(Counter::FramesSent, n)],
+                clamped: n / 2,
+            }];
+            let report = IntervalReport { shard: 1, from_us: n / 3, to_us: n, active: 4, speaking: 5, warmup: true, scenarios };
+            let events = round(EngineEvent::Interval(report));
+            let [EngineEvent::Interval(read)] = events.as_slice() else { panic!("one interval is due: {events:?}") };
+            prop_assert_eq!((read.shard, read.from_us, read.to_us, read.active, read.speaking, read.warmup), (1, n / 3, n, 4, 5, true));
+            let scenario = &read.scenarios[0];
+            prop_assert_eq!(&scenario.latencies[0], &(Metric::FrameRtt, histogram(&a), histogram(&b)));
+            prop_assert_eq!(&scenario.latencies[1], &(Metric::Connect, histogram(&b), histogram(&a)));
+            prop_assert_eq!(&scenario.counts, &vec![(Counter::FramesSent, n)]);
+            prop_assert_eq!(scenario.clamped, n / 2);
+        }
+
+        #[test]
+        fn garbage_is_an_error_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 1..200)) {
+            let mut frame = (bytes.len() as u32).to_be_bytes().to_vec();
+            frame.extend(&bytes);
+            let _ = read_event(&mut frame.as_slice());
+            let _ = read_event(&mut bytes.as_slice());
+        }
+    }
+
+    #[test]
+    fn long_ledgers_are_cut_and_never_promise_too_much() {
+        let entries: Vec<_> = (0..20_000).map(entry).collect();
+        let events = round(EngineEvent::Ledger { shard: 0, entries: entries.clone(), complete_to_us: 30_000 });
+        let mut seen = Vec::new();
+        let mut promised = 0;
+        for event in events {
+            let EngineEvent::Ledger { entries, complete_to_us, .. } = event else { panic!("only ledgers are due") };
+            assert!(entries.len() <= MAX_ENTRIES);
+            assert!(entries.iter().all(|e| e.at_us >= promised), "an entry older than the watermark");
+            promised = complete_to_us;
+            seen.extend(entries);
+        }
+        assert_eq!(seen, entries);
+        assert_eq!(promised, 30_000);
+    }
+
+    #[test]
+    fn a_pipe_cut_in_a_frame_is_told_from_its_end() {
+        let mut bytes = Vec::new();
+        write_event(&mut bytes, EngineEvent::Done { shard: 7 }).expect("writes");
+        for length in 1..bytes.len() {
+            assert!(matches!(read_event(&mut &bytes[..length]), Err(WireError::Truncated)), "{length}");
+        }
+        assert!(matches!(read_event(&mut &bytes[..0]), Ok(None)));
+        assert!(matches!(read_event(&mut bytes.as_slice()), Ok(Some(EngineEvent::Done { shard: 7 }))));
+    }
+}

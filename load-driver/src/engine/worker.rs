@@ -1,0 +1,136 @@
+//! The engine as a process of its own: a job on standard input, events on standard output.
+
+use std::{
+    io::{BufRead, BufWriter, Write},
+    sync::Arc,
+    thread,
+};
+
+use agent_server::runtime::clock::Clock;
+use anyhow::Context;
+use proto::time::Micros;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::{Engine, EngineEvent, EngineHandle, EngineOptions, Targets, wire};
+use crate::plan::Plan;
+
+/// Events that may wait for the pipe.
+const EVENTS: usize = 256;
+
+/// The first line on a worker's standard input, as JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WorkerJob {
+    /// What the plan is built from: the resolved profile. Opaque here.
+    pub profile: serde_json::Value,
+    /// Of the run, the same in every worker.
+    pub run_id: String,
+    /// This worker.
+    pub worker: usize,
+    /// Of so many.
+    pub workers: usize,
+    /// Only these scenarios, by number; none takes all.
+    pub scenarios: Option<Vec<u16>>,
+    /// `host:port` of the backends, in order.
+    pub targets: Vec<String>,
+    /// Start of the run, unix microseconds.
+    pub epoch_unix_us: u64,
+    /// How to run.
+    pub options: EngineOptions,
+}
+
+/// Further lines on a worker's standard input, as JSON. The end of the input ends the worker at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerCommand {
+    /// As [`EngineHandle::stop`].
+    Stop {
+        /// Run time.
+        deadline: Micros,
+    },
+    /// As [`EngineHandle::abort`].
+    Abort,
+    /// A backend has moved.
+    Target {
+        /// Which.
+        index: usize,
+        /// `host:port`.
+        authority: String,
+    },
+}
+
+/// The worker's part of the whole plan: its scenarios, its share of the lanes.
+pub fn part(mut plan: Plan, job: &WorkerJob) -> Plan {
+    plan.run_id.clone_from(&job.run_id);
+    if let Some(wanted) = &job.scenarios {
+        for scenario in plan.scenarios.iter_mut().filter(|scenario| !wanted.contains(&scenario.number)) {
+            Arc::make_mut(scenario).lanes.clear();
+        }
+    }
+    plan.split(job.worker, job.workers)
+}
+
+/// Runs the job on `input`, writes events to `output`, and returns when the input ends. `build` makes the whole plan of the job.
+///
+/// Ledger entries leave with the tick in which they were made, so that a kill loses one tick's at most. After the last `Done` the
+/// worker stays, with its silent sockets, until the input ends.
+pub fn run_worker(
+    mut input: impl BufRead,
+    output: impl Write + Send + 'static,
+    build: impl FnOnce(&WorkerJob) -> anyhow::Result<Plan>,
+) -> anyhow::Result<()> {
+    let (events, queue) = mpsc::channel(EVENTS);
+    let writer = thread::Builder::new().name("events".to_owned()).spawn(move || write_all(output, queue))?;
+    let result = begin(&mut input, build, &events).and_then(|(handle, targets)| obey(&mut input, &handle, &targets));
+    if let Err(error) = &result {
+        // The writer may be gone with the driver; then there is nobody to tell.
+        let _ = events.blocking_send(EngineEvent::Fatal { message: format!("{error:#}") });
+    }
+    drop(events);
+    match writer.join() {
+        Ok(written) => result.and(written),
+        Err(_) => result.and(Err(anyhow::anyhow!("the thread that writes events panicked"))),
+    }
+}
+
+fn begin(
+    input: &mut impl BufRead,
+    build: impl FnOnce(&WorkerJob) -> anyhow::Result<Plan>,
+    events: &mpsc::Sender<EngineEvent>,
+) -> anyhow::Result<(EngineHandle, Arc<Targets>)> {
+    let mut line = String::new();
+    input.read_line(&mut line).context("failed to read the worker's job")?;
+    let job: WorkerJob = serde_json::from_str(&line).context("failed to parse the worker's job")?;
+    let plan = part(build(&job).context("failed to build the worker's plan")?, &job);
+    let targets = Arc::new(Targets::resolve(&job.targets)?);
+    let clock = Clock::with_epoch_unix_us(job.epoch_unix_us);
+    let handle = Engine::start(plan, job.options, Arc::clone(&targets), clock, events.clone()).context("failed to start shards")?;
+    Ok((handle, targets))
+}
+
+/// Until the input ends.
+fn obey(input: &mut impl BufRead, handle: &EngineHandle, targets: &Targets) -> anyhow::Result<()> {
+    let mut line = String::new();
+    while input.read_line(&mut line).context("failed to read the worker's commands")? > 0 {
+        match serde_json::from_str(&line).with_context(|| format!("failed to parse the worker's command `{}`", line.trim()))? {
+            WorkerCommand::Stop { deadline } => handle.stop(deadline),
+            WorkerCommand::Abort => handle.abort(),
+            WorkerCommand::Target { index, authority } => targets.replace(index, &authority)?,
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+fn write_all(output: impl Write, mut queue: mpsc::Receiver<EngineEvent>) -> anyhow::Result<()> {
+    let mut output = BufWriter::new(output);
+    while let Some(event) = queue.blocking_recv() {
+        wire::write_event(&mut output, event)?;
+        // What is buffered would die with the process.
+        if queue.is_empty() {
+            output.flush()?;
+        }
+    }
+    output.flush()?;
+    Ok(())
+}

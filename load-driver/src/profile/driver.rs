@@ -1,0 +1,119 @@
+//! `driver`: how the load is made. `counters`: how the backends' counters are watched.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{units::Span, validate::Checker};
+
+/// How the load is made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of driver settings")]
+pub struct Driver {
+    /// Threads that run sessions; absent: one for each core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub shards: Option<u32>,
+    /// gRPC connections of each shard to each backend; streams share them.
+    #[schemars(range(min = 1))]
+    pub connections: u32,
+    /// Most streams on one connection; when all are full, another connection is opened.
+    #[schemars(range(min = 1))]
+    pub streams_per_connection: u32,
+    /// 99th percentile of schedule lag above which the run is `generator_saturated` and fails: its figures would be the driver's own.
+    pub max_schedule_lag: Span,
+    /// Longest wait for a connection, handshake included.
+    pub connect_timeout: Span,
+    /// HTTP/2 flow control of the driver's side.
+    pub http2: Http2,
+}
+
+impl Default for Driver {
+    fn default() -> Self {
+        Self {
+            shards: None,
+            connections: 4,
+            streams_per_connection: 1_000,
+            max_schedule_lag: Span::millis(20),
+            connect_timeout: Span::seconds(10),
+            http2: Http2::default(),
+        }
+    }
+}
+
+/// HTTP/2 flow control of the driver's side, in bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of HTTP/2 settings")]
+pub struct Http2 {
+    /// What one stream may have on its way.
+    #[schemars(range(min = 1024, max = 2_147_483_647))]
+    pub stream_window: u32,
+    /// What one connection may have on its way.
+    #[schemars(range(min = 65_535, max = 2_147_483_647))]
+    pub connection_window: u32,
+}
+
+impl Default for Http2 {
+    /// A small connection window kills busy connections of thousands of streams; a stream needs a second of audio.
+    fn default() -> Self {
+        Self { stream_window: 64 * 1024, connection_window: 32 * 1024 * 1024 }
+    }
+}
+
+impl Driver {
+    pub(super) fn check(&self, c: &mut Checker<'_>) {
+        if self.shards.is_some_and(|n| !(1..=256).contains(&n)) {
+            c.error("shards", "the number of shards is out of range", "write 1 to 256, or leave it out for one a core");
+        }
+        if self.connections == 0 || self.connections > 1_000 {
+            c.error("connections", "the number of connections is out of range", "write 1 to 1000");
+        }
+        if self.streams_per_connection == 0 {
+            c.error("streams_per_connection", "no stream fits on a connection", "write 1 or more; 1000 is the default");
+        }
+        for (key, span) in [("max_schedule_lag", self.max_schedule_lag), ("connect_timeout", self.connect_timeout)] {
+            c.positive(key, span);
+        }
+        c.within("http2", |c| {
+            const MAX: u32 = i32::MAX as u32;
+            if !(1_024..=MAX).contains(&self.http2.stream_window) {
+                c.error("stream_window", "the stream window is out of range", "write 1024 to 2147483647 bytes");
+            }
+            if !(65_535..=MAX).contains(&self.http2.connection_window) {
+                c.error("connection_window", "the connection window is out of range", "write 65535 to 2147483647 bytes");
+            }
+        });
+    }
+}
+
+/// How the backends' counters are watched and held against the ledger.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of counter settings")]
+pub struct Counters {
+    /// Between two snapshots of a backend.
+    pub interval: Span,
+    /// After the last session, the counters get so long to agree with the ledger; longer is a discrepancy.
+    pub settle: Span,
+    /// An abrupt end must be counted within this time.
+    pub window: Span,
+    /// The same for a half-open peer, which only a keepalive finds.
+    pub half_open_window: Span,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self { interval: Span::millis(100), settle: Span::seconds(10), window: Span::seconds(2), half_open_window: Span::seconds(45) }
+    }
+}
+
+impl Counters {
+    pub(super) fn check(&self, c: &mut Checker<'_>) {
+        for (key, span) in
+            [("interval", self.interval), ("settle", self.settle), ("window", self.window), ("half_open_window", self.half_open_window)]
+        {
+            c.positive(key, span);
+        }
+        if self.interval > Span::seconds(10) {
+            c.error("interval", "snapshots this far apart miss what happens between them", "write 10s or less; 100ms is the default");
+        }
+    }
+}

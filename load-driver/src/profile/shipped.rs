@@ -1,0 +1,36 @@
+//! The profiles that the program carries, so that `run quickstart` works anywhere.
+
+/// A profile that the program carries.
+#[derive(Debug)]
+pub struct ShippedProfile {
+    /// As on the command line.
+    pub name: &'static str,
+    /// The file.
+    pub text: &'static str,
+}
+
+macro_rules! profiles {
+    ($($name:literal),* $(,)?) => {
+        &[$(ShippedProfile { name: $name, text: include_str!(concat!("../../../profiles/", $name, ".yaml")) }),*]
+    };
+}
+
+macro_rules! clips {
+    ($($path:literal),* $(,)?) => { &[$(($path, include_bytes!(concat!("../../../profiles/", $path)))),*] };
+}
+
+/// Every shipped profile, in the order in which a newcomer should meet them.
+pub const SHIPPED: &[ShippedProfile] =
+    profiles!["quickstart", "thousands", "talkers", "barge-in", "tool-calls", "arrivals", "idle-burst", "forced-kill", "soak-5m"];
+
+const CLIPS: &[(&str, &[u8])] = clips!["audio/weather.wav", "audio/order.wav", "audio/stop.wav", "audio/backchannel.wav"];
+
+/// A shipped profile by name.
+pub fn shipped(name: &str) -> Option<&'static ShippedProfile> {
+    SHIPPED.iter().find(|profile| profile.name == name)
+}
+
+/// A clip of the shipped profiles by its path in them.
+pub fn shipped_clip(path: &str) -> Option<&'static [u8]> {
+    CLIPS.iter().find(|(name, _)| *name == path).map(|(_, bytes)| *bytes)
+}

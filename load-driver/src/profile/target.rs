@@ -1,0 +1,212 @@
+//! `target`: whom the sessions are opened against.
+
+use std::{borrow::Cow, fmt};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, MapAccess, SeqAccess, Unexpected, Visitor, value::MapAccessDeserializer},
+    ser::SerializeMap,
+};
+
+use super::validate::Checker;
+
+/// Whom the sessions are opened against.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Target {
+    /// So many agent-server processes, started for the run on free loopback ports and stopped at its end.
+    Embedded {
+        /// How many.
+        backends: u32,
+    },
+    /// What runs already.
+    Addresses(Vec<Address>),
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Self::Embedded { backends: 1 }
+    }
+}
+
+/// A backend that runs already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Address {
+    /// `host:port` of its sessions.
+    pub address: String,
+    /// `host:port` of its counters; absent: the sessions' port + 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin: Option<String>,
+}
+
+impl Address {
+    /// `host:port` of the counters.
+    pub fn admin(&self) -> Option<String> {
+        self.admin.clone().or_else(|| {
+            let (host, port) = self.address.rsplit_once(':')?;
+            let port = port.parse::<u16>().ok()?.checked_add(1)?;
+            Some(format!("{host}:{port}"))
+        })
+    }
+}
+
+impl Target {
+    /// Number of backends.
+    pub fn backends(&self) -> usize {
+        match self {
+            Self::Embedded { backends } => *backends as usize,
+            Self::Addresses(all) => all.len(),
+        }
+    }
+
+    pub(super) fn check(&self, c: &mut Checker<'_>) {
+        match self {
+            Self::Embedded { backends } => {
+                if !(1..=64).contains(backends) {
+                    c.error("embedded", format!("{backends} embedded backends are out of range"), "write 1 to 64");
+                }
+            }
+            Self::Addresses(all) => {
+                if all.is_empty() {
+                    c.here("the list of addresses is empty", "write `target: embedded` or give host:port");
+                }
+                for (at, address) in all.iter().enumerate() {
+                    let at = at.to_string();
+                    for text in std::iter::once(&address.address).chain(&address.admin) {
+                        if !is_host_port(text) {
+                            c.error(&at, format!("`{text}` is not host:port"), "write for example 127.0.0.1:7000");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn is_host_port(text: &str) -> bool {
+    let text = text.strip_prefix("http://").map_or(text, |_| "");
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty()
+            && !host.contains(['/', ' '])
+            && (!host.contains(':') || (host.starts_with('[') && host.ends_with(']')))
+            && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Embedded { backends } => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("embedded", &Embedded { backends: *backends })?;
+                map.end()
+            }
+            Self::Addresses(all) => all.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Target {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TargetVisitor)
+    }
+}
+
+/// Backends that the run starts and stops itself.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Embedded {
+    /// How many processes.
+    #[serde(default = "one")]
+    backends: u32,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+struct TargetVisitor;
+
+impl<'de> Visitor<'de> for TargetVisitor {
+    type Value = Target;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`embedded`, {embedded: {backends: N}} or a list of host:port")
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Target, E> {
+        if value == "embedded" { Ok(Target::default()) } else { Err(E::invalid_value(Unexpected::Str(value), &self)) }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Target, A::Error> {
+        let mut all = Vec::new();
+        while let Some(address) = items.next_element()? {
+            all.push(address);
+        }
+        Ok(Target::Addresses(all))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Target, A::Error> {
+        let mut backends = None;
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            if key != "embedded" {
+                return Err(de::Error::unknown_field(&key, &["embedded"]));
+            }
+            backends = Some(map.next_value::<Embedded>()?.backends);
+        }
+        backends.map(|backends| Target::Embedded { backends }).ok_or_else(|| de::Error::missing_field("embedded"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AddressVisitor)
+    }
+}
+
+/// The long form of an address.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LongAddress {
+    /// `host:port` of the sessions.
+    address: String,
+    /// `host:port` of the counters; absent: the sessions' port + 1.
+    admin: Option<String>,
+}
+
+struct AddressVisitor;
+
+impl<'de> Visitor<'de> for AddressVisitor {
+    type Value = Address;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("host:port, or {address: host:port, admin: host:port}")
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Address, E> {
+        Ok(Address { address: value.to_owned(), admin: None })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Address, A::Error> {
+        let LongAddress { address, admin } = LongAddress::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Address { address, admin })
+    }
+}
+
+impl JsonSchema for Target {
+    fn schema_name() -> Cow<'static, str> {
+        "Target".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let (embedded, address) = (generator.subschema_for::<Embedded>(), generator.subschema_for::<LongAddress>());
+        json_schema!({
+            "description": "Whom the sessions are opened against: `embedded` starts agent-server processes for the run; a list of addresses uses what runs.",
+            "anyOf": [
+                { "const": "embedded" },
+                { "type": "object", "properties": { "embedded": embedded }, "required": ["embedded"], "additionalProperties": false },
+                { "type": "array", "minItems": 1, "items": { "anyOf": [{ "type": "string" }, address] } }
+            ]
+        })
+    }
+}

@@ -1,0 +1,170 @@
+//! Makes the parts of a summary from what was recorded.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use super::summary::{
+    CountersSection, CountersStatus, ExitSection, GeneratorHealth, Invariant, LatencyRow, Quantiles, RunInfo, SCHEMA_VERSION,
+    ScenarioSummary, Summary,
+};
+use crate::{
+    record::{Counter, Funnels, Metric, Registry, histogram},
+    report::Exit,
+    system::{ProcessTrack, SaturationLimits, judge},
+};
+
+/// Every session is in one place.
+pub const FUNNEL: &str = "funnel_adds_up";
+/// Every step in the ledger fits its session.
+pub const STEPS: &str = "ledger_steps_fit";
+/// The backends' counters are right.
+pub const COUNTERS: &str = "counters_agree";
+/// The driver was not the bottleneck.
+pub const GENERATOR: &str = "generator_not_saturated";
+/// No worker was lost.
+pub const WORKERS: &str = "no_worker_lost";
+/// Every session is over.
+pub const OVER: &str = "all_sessions_over";
+
+impl Quantiles {
+    /// None without samples.
+    pub fn of(samples: &Histogram<u64>) -> Option<Self> {
+        let ms = |us: u64| us as f64 / 1_000.0;
+        let at = |q| histogram::quantile(samples, q).map(ms);
+        Some(Self {
+            count: samples.len(),
+            min_ms: ms(histogram::min(samples)?),
+            // To the nanosecond: more digits would only be noise of the sum.
+            mean_ms: (histogram::mean(samples)? * 1_000.0).round() / 1_000_000.0,
+            p50_ms: at(0.5)?,
+            p90_ms: at(0.9)?,
+            p95_ms: at(0.95)?,
+            p99_ms: at(0.99)?,
+            p999_ms: at(0.999)?,
+            max_ms: ms(histogram::max(samples)?),
+        })
+    }
+}
+
+/// Every metric of the scenarios that `of` accepts.
+pub fn latencies(registry: &Registry, of: impl Fn(usize) -> bool) -> Vec<LatencyRow> {
+    let row = |metric: Metric| {
+        let pair = registry.latency(metric, &of);
+        let (response, service) = pair.as_ref().map_or((None, None), |(r, s)| (Quantiles::of(r), Quantiles::of(s)));
+        // The service time is part of the response time: what clamps it clamps that too.
+        let clamped = pair.as_ref().map_or(0, |(r, s)| histogram::clamped(r).max(histogram::clamped(s)));
+        LatencyRow { metric: metric.name().to_owned(), response, service, clamped }
+    };
+    Metric::ALL.into_iter().map(row).collect()
+}
+
+/// Every counter of the scenarios that `of` accepts, by name.
+pub fn counts(registry: &Registry, of: impl Fn(usize) -> bool) -> BTreeMap<String, u64> {
+    Counter::ALL.into_iter().map(|counter| (counter.name().to_owned(), registry.counter(counter, &of))).collect()
+}
+
+fn scenarios(registry: &Registry, funnels: &Funnels) -> Vec<ScenarioSummary> {
+    let labels = registry.labels().iter().enumerate();
+    let one = |number: usize, name: &str, protocol| ScenarioSummary {
+        name: name.to_owned(),
+        protocol,
+        funnel: funnels.scenario(number),
+        latencies: latencies(registry, |n| n == number).into_iter().filter(|row| row.response.is_some()).collect(),
+        counts: counts(registry, |n| n == number).into_iter().filter(|(_, count)| *count > 0).collect(),
+        errors: funnels.errors(Some(number)),
+    };
+    labels.map(|(number, label)| one(number, &label.name, label.protocol)).collect()
+}
+
+/// The driver on itself.
+pub fn generator(registry: &Registry, driver: &ProcessTrack, limits: SaturationLimits) -> GeneratorHealth {
+    let lag = registry.latency(Metric::ScheduleLag, |_| true).map(|(response, _)| response);
+    GeneratorHealth {
+        saturation: judge(lag.as_ref(), driver, limits),
+        schedule_lag_p99_ms: lag.as_ref().and_then(|lag| histogram::quantile(lag, 0.99)).map(|us| us as f64 / 1_000.0),
+        schedule_lag_limit_ms: limits.lag_p99_ms,
+        cores: limits.cores,
+        cpu_mean_cores: driver.mean_cores(),
+        cpu_busiest_cores: driver.busiest_cores(),
+        send_drops: registry.counter(Counter::SendDrops, |_| true),
+    }
+}
+
+/// What only the controller knows.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// What was run.
+    pub run: RunInfo,
+    /// Seconds from the start to the last session's end.
+    pub duration_s: f64,
+    /// Why it ended early.
+    pub stopped_early: Option<String>,
+    /// From the monitor.
+    pub thresholds: Vec<crate::threshold::ThresholdResult>,
+    /// From the ledger.
+    pub counters: CountersSection,
+    /// From the ledger.
+    pub convergence: Vec<super::summary::ConvergenceRow>,
+    /// From [`generator`].
+    pub generator: GeneratorHealth,
+    /// Driver, workers and backends.
+    pub costs: Vec<super::summary::ProcessCost>,
+    /// Workers that were lost other than by the plan.
+    pub workers_lost: u64,
+    /// With every default and override in it.
+    pub resolved_profile: serde_json::Value,
+}
+
+/// The summary of a run that is over; `reasons` are those that the summary's own contents do not tell (such as an interruption).
+pub fn summary(registry: &Registry, funnels: &Funnels, known: Known, reasons: &[Exit]) -> Summary {
+    let mut summary = Summary {
+        schema_version: SCHEMA_VERSION,
+        invariants: invariants(funnels, &known),
+        run: known.run,
+        duration_s: known.duration_s,
+        measured_s: registry.measured().as_secs_f64(),
+        warmup_samples: registry.warmup_samples(),
+        stopped_early: known.stopped_early,
+        exit: ExitSection { code: Exit::Ok.code(), reason: Exit::Ok, reasons: Vec::new() },
+        thresholds: known.thresholds,
+        counters: known.counters,
+        funnel: funnels.total(),
+        latencies: latencies(registry, |_| true),
+        counts: counts(registry, |_| true),
+        scenarios: scenarios(registry, funnels),
+        convergence: known.convergence,
+        errors: funnels.errors(None),
+        generator: known.generator,
+        costs: known.costs,
+        workers_lost: known.workers_lost,
+        series: registry.series().clone(),
+        resolved_profile: known.resolved_profile,
+    };
+    summary.conclude(reasons);
+    summary
+}
+
+fn invariants(funnels: &Funnels, known: &Known) -> Vec<Invariant> {
+    let invariant = |name: &str, holds: Option<bool>, detail: String| Invariant { name: name.to_owned(), holds, detail };
+    let total = funnels.total();
+    let contradictions = total.contradictions();
+    let open = total.waiting + total.dialling + total.live;
+    let cut_short = known.stopped_early.is_some() || known.workers_lost > 0;
+    let counters = match known.counters.status {
+        CountersStatus::Agree => Some(known.counters.findings.is_empty()),
+        CountersStatus::Disagree | CountersStatus::Unverified => Some(false),
+        CountersStatus::NotChecked => None,
+    };
+    let findings: Vec<String> = known.counters.findings.iter().map(|f| format!("{} ({}): {}", f.name, f.size, f.evidence)).collect();
+    let saturation = &known.generator.saturation;
+    vec![
+        invariant(FUNNEL, Some(contradictions.is_empty()), contradictions.join("; ")),
+        invariant(STEPS, Some(funnels.strays() == 0), format!("{} steps that fit no session", funnels.strays())),
+        // A run that was cut short may leave sessions open; one that ended by itself may not.
+        invariant(OVER, (open == 0 || !cut_short).then_some(open == 0), format!("{open} sessions were not over at the end")),
+        invariant(COUNTERS, counters, if findings.is_empty() { known.counters.basis.clone() } else { findings.join("; ") }),
+        invariant(GENERATOR, Some(!saturation.saturated), saturation.reasons.join("; ")),
+        invariant(WORKERS, Some(known.workers_lost == 0), format!("{} workers were lost", known.workers_lost)),
+    ]
+}

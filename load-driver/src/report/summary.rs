@@ -1,0 +1,306 @@
+//! What a run found: the contents of `summary.json`, and what the other sinks show. Latencies in milliseconds.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Exit, build};
+use crate::{
+    plan::{EndKind, Protocol},
+    record::{Funnel, Series},
+    system::Saturation,
+    threshold::ThresholdResult,
+};
+
+/// Of the layout of [`Summary`]: one more with every change that a reader could notice.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Everything about one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Summary {
+    /// Of this layout.
+    pub schema_version: u32,
+    /// What was run.
+    pub run: RunInfo,
+    /// How long it was, seconds, from the start to the last session's end.
+    pub duration_s: f64,
+    /// Of that, measured: after the warm-up.
+    pub measured_s: f64,
+    /// Samples that the warm-up kept out of every figure.
+    pub warmup_samples: u64,
+    /// Why it ended early, if it did.
+    pub stopped_early: Option<String>,
+    /// The verdict.
+    pub exit: ExitSection,
+    /// In the order of the profile.
+    pub thresholds: Vec<ThresholdResult>,
+    /// The backends' counters against the ledger.
+    pub counters: CountersSection,
+    /// What must hold in every run.
+    pub invariants: Vec<Invariant>,
+    /// Sessions, all scenarios, warm-up included.
+    pub funnel: Funnel,
+    /// Every metric, with or without samples.
+    pub latencies: Vec<LatencyRow>,
+    /// Every counter of the measured part, by name.
+    pub counts: BTreeMap<String, u64>,
+    /// In the order of the plan.
+    pub scenarios: Vec<ScenarioSummary>,
+    /// Forced ends by kind and protocol.
+    pub convergence: Vec<ConvergenceRow>,
+    /// Failed sessions by cause.
+    pub errors: BTreeMap<String, u64>,
+    /// The driver on itself.
+    pub generator: GeneratorHealth,
+    /// What driver and backends cost.
+    pub costs: Vec<ProcessCost>,
+    /// Workers that were lost other than by the plan.
+    pub workers_lost: u64,
+    /// The run second by second.
+    pub series: Series,
+    /// The profile with every default and override in it.
+    pub resolved_profile: serde_json::Value,
+}
+
+/// What is run, known before it starts.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct RunInfo {
+    /// Names the run on both sides.
+    pub run_id: String,
+    /// Reproduces the plan.
+    pub seed: u64,
+    /// Name or path of the profile.
+    pub profile: String,
+    /// Of load-driver.
+    pub version: String,
+    /// Addresses, or `embedded`.
+    pub targets: Vec<String>,
+    /// Unix microseconds.
+    pub started_at_us: u64,
+    /// As planned, seconds, without the graceful stop.
+    pub planned_s: f64,
+    /// Longest graceful stop after that, seconds.
+    pub graceful_stop_s: f64,
+    /// Excluded from figures, seconds from the start.
+    pub warmup_s: f64,
+    /// Names, in the order of the plan.
+    pub scenarios: Vec<String>,
+}
+
+/// How the process ends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExitSection {
+    /// Of the process.
+    pub code: u8,
+    /// The worst reason.
+    pub reason: Exit,
+    /// Every reason that holds, worst first; empty when all is well.
+    pub reasons: Vec<Exit>,
+}
+
+/// What came of comparing counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CountersStatus {
+    /// Not one discrepancy.
+    Agree,
+    /// See the findings.
+    Disagree,
+    /// Nothing wrong was seen, but some backend could not be checked: no proof is no pass.
+    Unverified,
+    /// The targets tell nothing of their counters.
+    #[default]
+    NotChecked,
+}
+
+/// The backends' counters against the ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct CountersSection {
+    /// Verdict.
+    pub status: CountersStatus,
+    /// In words: on what it rests, or why there is none.
+    pub basis: String,
+    /// What is wrong, worst first.
+    pub findings: Vec<FindingRow>,
+}
+
+/// One thing that is wrong with the counters.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct FindingRow {
+    /// The defect: `ghost`, `double_decrement` ...
+    pub name: String,
+    /// Its class: `ghost`, `false_capacity`, `lost`, `late`, `negative`, `torn` ...
+    pub class: String,
+    /// How many sessions (snapshots, for torn ones).
+    pub size: u64,
+    /// In words.
+    pub evidence: String,
+    /// What else follows from it.
+    pub consequences: Vec<String>,
+    /// The first few.
+    pub session_ids: Vec<String>,
+}
+
+/// Something that must hold in every run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Invariant {
+    /// Such as `funnel_adds_up`.
+    pub name: String,
+    /// None when it could not be checked.
+    pub holds: Option<bool>,
+    /// In words.
+    pub detail: String,
+}
+
+/// One metric.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LatencyRow {
+    /// Name.
+    pub metric: String,
+    /// From the intended time; none without samples.
+    pub response: Option<Quantiles>,
+    /// From the actual time; none without samples.
+    pub service: Option<Quantiles>,
+    /// Samples beyond the range of the histogram, which holds them at its limit.
+    pub clamped: u64,
+}
+
+/// Read from a histogram as `record::histogram` defines.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it; milliseconds")]
+pub struct Quantiles {
+    pub count: u64,
+    pub min_ms: f64,
+    pub mean_ms: f64,
+    pub p50_ms: f64,
+    pub p90_ms: f64,
+    pub p95_ms: f64,
+    pub p99_ms: f64,
+    pub p999_ms: f64,
+    pub max_ms: f64,
+}
+
+/// One scenario.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScenarioSummary {
+    /// From the profile.
+    pub name: String,
+    /// Transport.
+    pub protocol: Protocol,
+    /// Its sessions.
+    pub funnel: Funnel,
+    /// Metrics with samples.
+    pub latencies: Vec<LatencyRow>,
+    /// Counters that are not 0.
+    pub counts: BTreeMap<String, u64>,
+    /// Failed sessions by cause.
+    pub errors: BTreeMap<String, u64>,
+}
+
+/// Forced ends of one kind over one protocol.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConvergenceRow {
+    /// Kind of end.
+    pub kind: EndKind,
+    /// Transport.
+    pub protocol: Protocol,
+    /// Sessions that ended so.
+    pub killed: u64,
+    /// Of those: the counters followed.
+    pub detected: u64,
+    /// Of those: the backend itself was gone.
+    pub written_off: u64,
+    /// Of those: still counted at the end.
+    pub ghosts: u64,
+    /// Decrements too many for them.
+    pub false_capacity: u64,
+    /// Forced end to agreement.
+    pub p50_ms: Option<f64>,
+    /// As above.
+    pub p99_ms: Option<f64>,
+    /// As above.
+    pub max_ms: Option<f64>,
+}
+
+/// The driver on itself.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct GeneratorHealth {
+    /// Verdict.
+    pub saturation: Saturation,
+    /// None when nothing was sent.
+    pub schedule_lag_p99_ms: Option<f64>,
+    /// Its limit.
+    pub schedule_lag_limit_ms: f64,
+    /// Cores that the driver has.
+    pub cores: f64,
+    /// Mean use of them.
+    pub cpu_mean_cores: Option<f64>,
+    /// Highest use in a second.
+    pub cpu_busiest_cores: f64,
+    /// Frames that were dropped because a stream's queue was full.
+    pub send_drops: u64,
+}
+
+/// What one process cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessCost {
+    /// `driver`, `worker 0`, the backend's id.
+    pub name: String,
+    /// User and system CPU time, seconds.
+    pub cpu_s: f64,
+    /// Frames sent and received in that time.
+    pub frames: u64,
+    /// CPU per frame one way, microseconds; none without frames.
+    pub cpu_us_per_frame: Option<f64>,
+    /// Most resident memory, bytes.
+    pub rss_peak_bytes: u64,
+    /// Most live sessions.
+    pub sessions_peak: u64,
+    /// Growth of resident memory per session, bytes; none without sessions.
+    pub rss_per_session_bytes: Option<f64>,
+}
+
+impl ProcessCost {
+    /// From what was read of the process. `rss_first_bytes` is its memory before the first session.
+    pub fn new(name: impl Into<String>, cpu_us: u64, frames: u64, rss_first_bytes: u64, rss_peak_bytes: u64, sessions_peak: u64) -> Self {
+        let per = |what: u64, of: u64| (of > 0).then(|| (what as f64 * 1_000.0 / of as f64).round() / 1_000.0);
+        Self {
+            name: name.into(),
+            cpu_s: cpu_us as f64 / 1e6,
+            frames,
+            cpu_us_per_frame: per(cpu_us, frames),
+            rss_peak_bytes,
+            sessions_peak,
+            rss_per_session_bytes: per(rss_peak_bytes.saturating_sub(rss_first_bytes), sessions_peak),
+        }
+    }
+}
+
+impl Summary {
+    /// Sets the verdict from what the summary holds and from what the caller knows beside it.
+    pub fn conclude(&mut self, known: &[Exit]) {
+        let mut reasons = known.to_vec();
+        let mut when = |holds: bool, exit: Exit| {
+            if holds {
+                reasons.push(exit);
+            }
+        };
+        let broken = |name: &str| self.invariants.iter().any(|i| i.name == name && i.holds == Some(false));
+        when(broken(build::FUNNEL) || broken(build::STEPS) || broken(build::OVER), Exit::InternalFault);
+        let proven =
+            matches!(self.counters.status, CountersStatus::Agree | CountersStatus::NotChecked) && self.counters.findings.is_empty();
+        when(!proven, Exit::CountersDisagree);
+        when(self.generator.saturation.saturated, Exit::GeneratorSaturated);
+        when(self.workers_lost > 0, Exit::Degraded);
+        when(self.thresholds.iter().any(|t| !t.ok), Exit::ThresholdFailed);
+        // Nothing that was tried came to be, and neither the plan nor the user wanted that: whatever else holds, nothing was tested.
+        let f = &self.funnel;
+        when(f.requested > 0 && f.established == 0 && f.sessions_failed() > 0, Exit::TargetUnusable);
+        reasons.retain(|r| *r != Exit::Ok);
+        reasons.sort_unstable();
+        reasons.dedup();
+        let reason = Exit::worst(reasons.iter().copied());
+        self.exit = ExitSection { code: reason.code(), reason, reasons };
+    }
+}

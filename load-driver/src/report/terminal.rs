@@ -1,0 +1,360 @@
+//! The summary at the end, for people: thresholds first, then the counters, then what explains them.
+
+use std::io::{self, Write};
+
+use super::{
+    Event, RunInfo, Sink, Style, Summary, build,
+    summary::{ConvergenceRow, CountersStatus, LatencyRow, ProcessCost, ScenarioSummary},
+    text::{Lines, bytes, count, ms, ms_or_dash, percent, seconds, table},
+};
+use crate::{
+    plan::Protocol,
+    record::histogram::LIMIT_US,
+    threshold::{Status, ThresholdResult, Unit},
+};
+
+/// Prints what is run when it starts, and the summary when it is over.
+#[derive(Debug)]
+pub struct Terminal<W> {
+    out: W,
+    style: Style,
+}
+
+impl<W: Write> Terminal<W> {
+    /// Onto this writer.
+    pub fn new(out: W, style: Style) -> Self {
+        Self { out, style }
+    }
+}
+
+impl<W: Write> Sink for Terminal<W> {
+    fn name(&self) -> &'static str {
+        "terminal"
+    }
+
+    fn event(&mut self, event: Event<'_>) -> io::Result<()> {
+        match event {
+            Event::Started(run) => self.out.write_all(opening(run).as_bytes())?,
+            Event::Finished(summary) => self.out.write_all(render(summary, self.style).as_bytes())?,
+            Event::Tick(_) | Event::Second(_) => return Ok(()),
+        }
+        self.out.flush()
+    }
+}
+
+/// How long it will take is said before it takes that long.
+pub fn opening(run: &RunInfo) -> String {
+    let warmup = if run.warmup_s > 0.0 { format!(", the first {} are warm-up", seconds(run.warmup_s)) } else { String::new() };
+    format!(
+        "run {} of {} (seed {}) on {}\n  takes {}, then up to {} for sessions to finish{warmup}\n  scenarios: {}\n",
+        run.run_id,
+        run.profile,
+        run.seed,
+        run.targets.join(", "),
+        seconds(run.planned_s),
+        seconds(run.graceful_stop_s),
+        run.scenarios.join(", "),
+    )
+}
+
+/// The whole summary.
+pub fn render(summary: &Summary, style: Style) -> String {
+    let s = summary;
+    let sections = [
+        thresholds(&s.thresholds, style),
+        counters(s, style),
+        invariants(s, style),
+        funnel(s, style),
+        latencies(&s.latencies, style),
+        scenarios(&s.scenarios, style),
+        convergence(&s.convergence, style),
+        errors(s, style),
+        generator(s, style),
+        costs(&s.costs, style),
+        totals(s, style),
+        verdict(s, style),
+    ];
+    let shown: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
+    format!("\n{}", shown.join("\n"))
+}
+
+fn section(style: Style, title: &str, body: &str) -> String {
+    if body.is_empty() { String::new() } else { format!("{}\n{body}", style.bold(title)) }
+}
+
+fn thresholds(results: &[ThresholdResult], style: Style) -> String {
+    if results.is_empty() {
+        return section(style, "thresholds", "  none: nothing but the counters and the generator decides this run\n");
+    }
+    let key = results.iter().map(|r| r.key.chars().count()).max().unwrap_or(0);
+    let expression = results.iter().map(|r| r.expression.chars().count()).max().unwrap_or(0);
+    let line = |r: &ThresholdResult| {
+        let mark = match (r.ok, r.status) {
+            (true, Status::NoData) => style.unsure("○"),
+            (true, _) => style.good("✓"),
+            (false, _) => style.bad("✗"),
+        };
+        let mut notes = Vec::new();
+        if r.status != Status::NoData {
+            notes.push(format!("{} samples", count(r.samples)));
+        } else if r.ok {
+            notes.push("allowed".to_owned());
+        }
+        if let Some(window) = r.window_s {
+            notes.push(format!("in every {}", seconds(window)));
+        }
+        if let Some(at) = r.broken_at_s {
+            notes.push(format!("broken at {}", seconds(at)));
+        }
+        if r.aborted_run {
+            notes.push("ended the run".to_owned());
+        }
+        let notes = if notes.is_empty() { String::new() } else { format!("  ({})", notes.join(", ")) };
+        format!("  {mark} {:<key$}  {:<expression$}  {}{notes}\n", r.key, r.expression, figure(r))
+    };
+    section(style, "thresholds", &results.iter().map(line).collect::<Vec<_>>().concat())
+}
+
+/// The figure of a threshold with its unit.
+pub(super) fn figure(result: &ThresholdResult) -> String {
+    let Some(value) = result.value else { return "no data".to_owned() };
+    match result.unit {
+        Unit::Ms => format!("{} ms", ms(value)),
+        Unit::Count => count(value.round().max(0.0) as u64),
+        Unit::Fraction => format!("{value:.4}"),
+        Unit::PerSecond => format!("{value:.1}/s"),
+    }
+}
+
+fn counters(s: &Summary, style: Style) -> String {
+    let verdict = match s.counters.status {
+        CountersStatus::Agree => style.good("agree with the ledger"),
+        CountersStatus::Disagree => style.bad("DISAGREE with the ledger"),
+        CountersStatus::Unverified => style.bad("NOT PROVEN"),
+        CountersStatus::NotChecked => style.unsure("NOT CHECKED"),
+    };
+    let mut body = Lines::default();
+    let basis = if s.counters.basis.is_empty() { "no backend was asked" } else { &s.counters.basis };
+    body.line(format_args!("  {verdict}: {basis}"));
+    for finding in &s.counters.findings {
+        body.line(format_args!("  {} {} x {}: {}", style.bad("✗"), finding.name, count(finding.size), finding.evidence));
+        for consequence in &finding.consequences {
+            body.line(format_args!("      {consequence}"));
+        }
+        if !finding.session_ids.is_empty() {
+            let more = finding.size.saturating_sub(finding.session_ids.len() as u64);
+            let more = if more > 0 { format!(" and {} more", count(more)) } else { String::new() };
+            body.line(format_args!("      sessions: {}{more}", finding.session_ids.join(", ")));
+        }
+    }
+    section(style, "counters", &body.into_text())
+}
+
+/// Only broken ones, and of those only what has no section of its own.
+fn invariants(s: &Summary, style: Style) -> String {
+    let mut body = Lines::default();
+    for broken in s.invariants.iter().filter(|i| i.holds == Some(false)) {
+        if ![build::COUNTERS, build::GENERATOR].contains(&broken.name.as_str()) {
+            body.line(format_args!("  {} {}: {}", style.bad("✗"), broken.name, broken.detail));
+        }
+    }
+    section(style, "broken invariants", &body.into_text())
+}
+
+fn funnel(s: &Summary, style: Style) -> String {
+    let f = &s.funnel;
+    let row = |name: &str, n: u64, of: u64| vec![name.to_owned(), count(n), percent(n, of)];
+    let mut rows = vec![
+        vec!["requested".to_owned(), count(f.requested), String::new()],
+        row("attempted", f.attempted, f.requested),
+        row("established", f.established, f.requested),
+        row("  completed", f.completed, f.established),
+        row("  interrupted", f.interrupted, f.established),
+        row("  failed", f.failed, f.established),
+    ];
+    for (name, n) in [
+        ("not attempted", f.not_attempted),
+        ("not established", f.not_established),
+        ("of these aborted", f.aborted),
+        ("of these refused as planned", f.refused_as_planned),
+        ("never dialled", f.waiting),
+        ("never answered", f.dialling),
+        ("never over", f.live),
+    ] {
+        if n > 0 {
+            rows.push(row(name, n, f.requested));
+        }
+    }
+    section(style, "sessions", &table(&["", "count", "share"], &rows))
+}
+
+fn latencies(rows: &[LatencyRow], style: Style) -> String {
+    let head = ["", "count", "intended p50", "p90", "p99", "max", "service p50", "p99", "clamped"];
+    let line = |row: &LatencyRow| {
+        let (r, v) = (row.response.as_ref(), row.service.as_ref());
+        vec![
+            row.metric.clone(),
+            count(r.map_or(0, |q| q.count)),
+            latency(r.map(|q| q.p50_ms)),
+            latency(r.map(|q| q.p90_ms)),
+            latency(r.map(|q| q.p99_ms)),
+            latency(r.map(|q| q.max_ms)),
+            latency(v.map(|q| q.p50_ms)),
+            latency(v.map(|q| q.p99_ms)),
+            count(row.clamped),
+        ]
+    };
+    section(
+        style,
+        "latencies, ms (from the intended time | from the actual time)",
+        &table(&head, &rows.iter().map(line).collect::<Vec<_>>()),
+    )
+}
+
+/// What lies at the limit of the histograms was longer than that, nobody knows how long.
+fn latency(value: Option<f64>) -> String {
+    let limit_ms = LIMIT_US as f64 / 1_000.0;
+    if value.is_some_and(|v| v >= limit_ms) { format!(">{}", ms(limit_ms.floor())) } else { ms_or_dash(value) }
+}
+
+fn scenarios(scenarios: &[ScenarioSummary], style: Style) -> String {
+    if scenarios.len() < 2 {
+        return String::new();
+    }
+    let head = ["", "protocol", "requested", "established", "failed", "startup p99", "turn p50", "turn p99"];
+    let line = |s: &ScenarioSummary| {
+        let of = |metric: &str| s.latencies.iter().find(|row| row.metric == metric).and_then(|row| row.response);
+        let (startup, turn) = (of("session_startup"), of("turn_response"));
+        vec![
+            s.name.clone(),
+            protocol(s.protocol).to_owned(),
+            count(s.funnel.requested),
+            count(s.funnel.established),
+            count(s.funnel.sessions_failed()),
+            ms_or_dash(startup.map(|q| q.p99_ms)),
+            ms_or_dash(turn.map(|q| q.p50_ms)),
+            ms_or_dash(turn.map(|q| q.p99_ms)),
+        ]
+    };
+    section(style, "scenarios, ms from the intended time", &table(&head, &scenarios.iter().map(line).collect::<Vec<_>>()))
+}
+
+fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Grpc => "grpc",
+        Protocol::Websocket => "websocket",
+    }
+}
+
+fn convergence(rows: &[ConvergenceRow], style: Style) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = ["", "protocol", "killed", "detected", "written off", "p50 ms", "p99 ms", "max ms", "ghosts", "false capacity"];
+    let line = |row: &ConvergenceRow| {
+        vec![
+            row.kind.name().to_owned(),
+            protocol(row.protocol).to_owned(),
+            count(row.killed),
+            count(row.detected),
+            count(row.written_off),
+            ms_or_dash(row.p50_ms),
+            ms_or_dash(row.p99_ms),
+            ms_or_dash(row.max_ms),
+            count(row.ghosts),
+            count(row.false_capacity),
+        ]
+    };
+    section(style, "convergence of the counters after forced ends", &table(&head, &rows.iter().map(line).collect::<Vec<_>>()))
+}
+
+fn errors(s: &Summary, style: Style) -> String {
+    let mut errors: Vec<(&String, &u64)> = s.errors.iter().collect();
+    errors.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+    let line = |(cause, n): (&String, &u64)| format!("  {:>8}  {cause}\n", count(*n));
+    section(style, "failed sessions by cause", &errors.into_iter().map(line).collect::<Vec<_>>().concat())
+}
+
+fn generator(s: &Summary, style: Style) -> String {
+    let g = &s.generator;
+    let mut body = Lines::default();
+    let verdict = if g.saturation.saturated { style.bad("SATURATED: these figures are its own") } else { style.good("not saturated") };
+    body.line(format_args!("  {verdict}"));
+    for reason in &g.saturation.reasons {
+        body.line(format_args!("  {} {reason}", style.bad("✗")));
+    }
+    let lag = g.schedule_lag_p99_ms.map_or_else(|| "nothing was sent".to_owned(), |lag| format!("p99 {} ms", ms(lag)));
+    let cpu = g.cpu_mean_cores.map_or_else(|| "-".to_owned(), |cores| format!("{cores:.2}"));
+    body.line(format_args!(
+        "  schedule_lag {lag} (limit {} ms), cpu {cpu} of {:.0} cores (busiest second {:.2})",
+        ms(g.schedule_lag_limit_ms),
+        g.cores,
+        g.cpu_busiest_cores
+    ));
+    if g.send_drops > 0 {
+        body.line(format_args!("  {}", style.bad(&format!("{} frames dropped: a stream's queue was full", count(g.send_drops)))));
+    }
+    section(style, "generator", &body.into_text())
+}
+
+fn costs(costs: &[ProcessCost], style: Style) -> String {
+    if costs.is_empty() {
+        return String::new();
+    }
+    let dash = || "-".to_owned();
+    let line = |cost: &ProcessCost| {
+        vec![
+            cost.name.clone(),
+            format!("{:.1}", cost.cpu_s),
+            count(cost.frames),
+            cost.cpu_us_per_frame.map_or_else(dash, |us| format!("{us:.1}")),
+            bytes(cost.rss_peak_bytes as f64),
+            count(cost.sessions_peak),
+            cost.rss_per_session_bytes.map_or_else(dash, bytes),
+        ]
+    };
+    let head = ["", "cpu s", "frames", "cpu us/frame", "peak memory", "sessions", "memory/session"];
+    section(style, "cost", &table(&head, &costs.iter().map(line).collect::<Vec<_>>()))
+}
+
+fn totals(s: &Summary, style: Style) -> String {
+    let of = |name: &str| s.counts.get(name).copied().unwrap_or(0);
+    let rate =
+        |n: u64| if s.measured_s > 0.0 { format!(" ({}/s)", count((n as f64 / s.measured_s).round() as u64)) } else { String::new() };
+    let (sent, received) = (of("frames_sent"), of("frames_received"));
+    let mut body = Lines::default();
+    body.line(format_args!(
+        "  {} in all, {} measured; frames sent {}{}, received {}{}",
+        seconds(s.duration_s),
+        seconds(s.measured_s),
+        count(sent),
+        rate(sent),
+        count(received),
+        rate(received),
+    ));
+    if s.warmup_samples > 0 {
+        body.line(format_args!("  {} samples of the warm-up are in no figure", count(s.warmup_samples)));
+    }
+    let rest = s.counts.iter().filter(|(name, n)| **n > 0 && !name.starts_with("frames_"));
+    let rest: Vec<String> = rest.map(|(name, n)| format!("{name} {}", count(*n))).collect();
+    for chunk in rest.chunks(5) {
+        body.line(format_args!("  {}", chunk.join(", ")));
+    }
+    section(style, "totals", &body.into_text())
+}
+
+fn verdict(s: &Summary, style: Style) -> String {
+    let mut out = Lines::default();
+    if let Some(why) = &s.stopped_early {
+        out.line(format_args!("{}", style.unsure(&format!("stopped early: {why}"))));
+    }
+    if s.exit.code == 0 {
+        out.line(format_args!("{} exit 0", style.good("PASSED")));
+    } else {
+        out.line(format_args!("{} exit {}", style.bad("FAILED"), s.exit.code));
+        for reason in &s.exit.reasons {
+            out.line(format_args!("  {}", reason.text()));
+        }
+    }
+    out.into_text()
+}

@@ -1,0 +1,473 @@
+use std::sync::{Arc, Mutex};
+
+use hdrhistogram::Histogram;
+use indicatif::ProgressDrawTarget;
+use proto::{frame::Outcome, ids::PlanIndex, time::Micros};
+
+use super::{
+    build::{Known, summary},
+    summary::{ConvergenceRow, CountersSection, CountersStatus, FindingRow, ProcessCost},
+    *,
+};
+use crate::{
+    engine::IntervalReport,
+    ledger::{FailureCause, Finish, LedgerEntry, LedgerEvent},
+    plan::{EndKind, Protocol},
+    record::{Counter, Funnels, Measurements, Metric, Registry, Sample, ScenarioLabel, ShardRecorder},
+    system::{ProcessTrack, SaturationLimits},
+    threshold::{Monitor, Spec, Threshold},
+};
+
+const START: u64 = 1_700_000_000_000_000;
+const LIMITS: SaturationLimits = SaturationLimits { lag_p99_ms: 10.0, cores: 2.0 };
+
+fn labels() -> Vec<ScenarioLabel> {
+    [("talk", Protocol::Grpc), ("listen", Protocol::Websocket)]
+        .map(|(name, protocol)| ScenarioLabel { name: name.into(), protocol, expect_rejected: false })
+        .into()
+}
+
+fn run_info() -> RunInfo {
+    RunInfo {
+        run_id: "0badcafe".into(),
+        seed: 7,
+        profile: "profiles/quickstart.yaml".into(),
+        version: "0.1.0".into(),
+        targets: vec!["embedded".into()],
+        started_at_us: START,
+        planned_s: 30.0,
+        graceful_stop_s: 30.0,
+        warmup_s: 5.0,
+        scenarios: vec!["talk".into(), "listen".into()],
+    }
+}
+
+fn session(funnels: &mut Funnels, index: u64, scenario: u16, end: Option<LedgerEvent>) {
+    let protocol = if scenario == 0 { Protocol::Grpc } else { Protocol::Websocket };
+    let accepted = LedgerEvent::Accepted { session_id: "s".into(), backend_id: "b".into(), boot_id: "x".into() };
+    let mut events = vec![
+        LedgerEvent::Scheduled { scenario, protocol, end: EndKind::Graceful, client_ref: String::new() },
+        LedgerEvent::Attempted { backend: 0 },
+    ];
+    match end {
+        Some(LedgerEvent::Failed { cause }) => events.push(LedgerEvent::Failed { cause }),
+        other => events.extend([Some(accepted), other].into_iter().flatten()),
+    }
+    for event in events {
+        funnels.apply(&LedgerEntry { index: PlanIndex(index), at_us: START, event });
+    }
+}
+
+fn completed() -> LedgerEvent {
+    LedgerEvent::Ended { finish: Finish::Goodbye(Outcome::Completed) }
+}
+
+/// A run with figures by hand.
+fn recorded() -> (Registry, Funnels) {
+    let mut registry = Registry::new(START, labels());
+    let mut recorder = ShardRecorder::new(2);
+    let mut funnels = Funnels::new(labels());
+    for second in 0..10u64 {
+        for n in 0..100u64 {
+            let at = second * 1_000_000;
+            let sample = |metric, wait: u64, service: u64| Sample {
+                metric,
+                intended: Micros(at),
+                actual: Micros(at + wait),
+                to: Micros(at + wait + service),
+            };
+            let scenario = u16::from(n % 4 == 0);
+            recorder.record(scenario, &sample(Metric::ScheduleLag, n * 10, 0));
+            recorder.record(scenario, &sample(Metric::TurnResponse, n * 10, 300_000 + n * 1_000));
+            recorder.record(scenario, &sample(Metric::SessionStartup, 0, 1_500 + n));
+            recorder.count(scenario, Counter::FramesSent, 12);
+            recorder.count(scenario, Counter::FramesReceived, 20);
+            recorder.count(scenario, Counter::Turns, 1);
+            recorder.count(scenario, Counter::TurnsAnswered, 1);
+        }
+        if second == 9 {
+            recorder.record(0, &Sample { metric: Metric::TurnResponse, intended: Micros(0), actual: Micros(0), to: Micros(u64::MAX) });
+        }
+        let from_us = START + second * 1_000_000;
+        let scenarios = recorder.take();
+        let warmup = second < 2;
+        registry.add(IntervalReport { shard: 0, from_us, to_us: from_us + 1_000_000, active: 40, speaking: 12, warmup, scenarios });
+    }
+    registry.finish();
+    for index in 0..40 {
+        session(&mut funnels, index, u16::from(index % 4 == 0), Some(completed()));
+    }
+    session(&mut funnels, 50, 0, Some(LedgerEvent::Ended { finish: Finish::Forced(EndKind::TcpRst) }));
+    (registry, funnels)
+}
+
+fn track() -> ProcessTrack {
+    let mut track = ProcessTrack::default();
+    for second in 0..10u64 {
+        let usage = crate::system::Usage { cpu_us: second * 250_000, rss_bytes: 20_000_000 + second * 100_000 };
+        track.add(Micros(second * 1_000_000), usage);
+    }
+    track
+}
+
+fn judged(registry: &Registry, funnels: &Funnels, thresholds: &[(&str, &str)]) -> Vec<crate::threshold::ThresholdResult> {
+    let parsed = thresholds.iter().map(|(key, text)| Threshold::parse(key, &Spec::short(*text), &["talk", "listen"]).unwrap());
+    Monitor::new(parsed.collect()).results(&Measurements { registry, funnels })
+}
+
+fn known(registry: &Registry) -> Known {
+    Known {
+        run: run_info(),
+        duration_s: 10.2,
+        counters: CountersSection {
+            status: CountersStatus::Agree,
+            basis: "41 sessions, 12 snapshots of 1 backend".into(),
+            findings: Vec::new(),
+        },
+        generator: build::generator(registry, &track(), LIMITS),
+        costs: vec![
+            ProcessCost::new("driver", 2_250_000, 32_000, 20_000_000, 20_900_000, 41),
+            ProcessCost::new("backend-0", 0, 0, 0, 0, 0),
+        ],
+        resolved_profile: serde_json::json!({"name": "quickstart"}),
+        ..Known::default()
+    }
+}
+
+fn good() -> Summary {
+    let (registry, funnels) = recorded();
+    let thresholds = judged(
+        &registry,
+        &funnels,
+        &[("turn_response{scenario:talk}", "p(95)<800"), ("sessions_failed", "rate<0.01"), ("turns_missed", "count==0")],
+    );
+    summary(&registry, &funnels, Known { thresholds, ..known(&registry) }, &[])
+}
+
+fn bad() -> Summary {
+    let (registry, mut funnels) = recorded();
+    session(&mut funnels, 60, 1, Some(LedgerEvent::Failed { cause: FailureCause::ConnectionRefused }));
+    session(&mut funnels, 61, 0, Some(LedgerEvent::Ended { finish: Finish::Lost(FailureCause::Reset) }));
+    let thresholds = judged(
+        &registry,
+        &funnels,
+        &[("turn_response", "p(99)<100"), ("barge_in_stop", "p(95)<300"), ("sessions_failed", "rate<0.01"), ("schedule_lag", "p(99)<10")],
+    );
+    let finding = FindingRow {
+        name: "ghost".into(),
+        class: "ghost".into(),
+        size: 3,
+        evidence: "3 sessions that ended are still counted".into(),
+        consequences: vec!["the backend looks full by 3".into()],
+        session_ids: vec!["a-1".into(), "a-2".into()],
+    };
+    let base = known(&registry);
+    let mut generator = base.generator.clone();
+    generator.saturation.saturated = true;
+    generator.saturation.reasons = vec!["schedule_lag p99 is 50.0 ms, the limit 10.0 ms".into()];
+    let all = Known {
+        thresholds,
+        counters: CountersSection { status: CountersStatus::Disagree, basis: "1 backend".into(), findings: vec![finding] },
+        convergence: vec![ConvergenceRow {
+            kind: EndKind::TcpRst,
+            protocol: Protocol::Grpc,
+            killed: 20,
+            detected: 17,
+            written_off: 0,
+            ghosts: 3,
+            false_capacity: 0,
+            p50_ms: Some(12.3),
+            p99_ms: Some(250.0),
+            max_ms: Some(251.0),
+        }],
+        stopped_early: Some("interrupted by the user".into()),
+        workers_lost: 1,
+        generator,
+        ..base
+    };
+    summary(&registry, &funnels, all, &[Exit::Interrupted])
+}
+
+/// A run in which nothing happened.
+fn empty() -> Summary {
+    let registry = Registry::new(START, labels());
+    let funnels = Funnels::new(labels());
+    let thresholds = judged(&registry, &funnels, &[]);
+    let generator = build::generator(&registry, &ProcessTrack::default(), LIMITS);
+    summary(&registry, &funnels, Known { run: run_info(), thresholds, generator, ..Known::default() }, &[])
+}
+
+#[test]
+fn the_end_of_a_good_run() {
+    insta::assert_snapshot!(terminal::render(&good(), Style::default()));
+}
+
+#[test]
+fn the_end_of_a_bad_run() {
+    insta::assert_snapshot!(terminal::render(&bad(), Style::default()));
+}
+
+/// wrk2 138/90/117, k6 6200, 6195: a run of nothing has no NaN, no infinity, no absurd rate, in any output.
+#[test]
+fn the_end_of_an_empty_run() {
+    let nothing = empty();
+    let shown = terminal::render(&nothing, Style::default());
+    insta::assert_snapshot!(shown);
+    for text in [shown, json::render(&nothing).unwrap(), junit::render(&nothing).unwrap()] {
+        let words: Vec<String> = text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase).collect();
+        assert!(!words.iter().any(|w| w == "nan" || w == "inf" || w == "infinity"), "{text}");
+    }
+    assert_eq!(nothing.exit.code, 0);
+    assert!(nothing.latencies.iter().all(|row| row.response.is_none()));
+}
+
+/// k6 2061: how long a run takes is printed up front, graceful stop included.
+#[test]
+fn the_beginning() {
+    insta::assert_snapshot!(terminal::opening(&run_info()), @r"
+    run 0badcafe of profiles/quickstart.yaml (seed 7) on embedded
+      takes 30s, then up to 30s for sessions to finish, the first 5s are warm-up
+      scenarios: talk, listen
+    ");
+}
+
+#[test]
+fn figures_by_hand() {
+    let summary = good();
+    let row = |metric: &str| summary.latencies.iter().find(|r| r.metric == metric).unwrap();
+    // 800 measured samples (8 of 10 s), n * 10 us for n = 0..100: p99 is the 792nd, n = 98.
+    let lag = row("schedule_lag").response.unwrap();
+    assert_eq!((lag.count, lag.p50_ms, lag.p99_ms, lag.max_ms), (800, 0.49, 0.98, 0.99));
+    assert!(row("schedule_lag").service.unwrap().max_ms.abs() < f64::EPSILON);
+    let turn = row("turn_response");
+    assert_eq!((turn.response.unwrap().count, turn.clamped), (801, 1), "the clamped sample is counted and shown");
+    assert_eq!(summary.warmup_samples, 600);
+    assert_eq!(summary.counts["frames_sent"], 9_600);
+    assert!((summary.measured_s - 8.0).abs() < 1e-9);
+    assert_eq!((summary.funnel.requested, summary.funnel.completed, summary.funnel.interrupted), (41, 40, 1));
+    assert_eq!(summary.costs[0].cpu_us_per_frame, Some(70.313));
+    assert_eq!((summary.costs[1].cpu_us_per_frame, summary.costs[1].rss_per_session_bytes), (None, None));
+    assert_eq!(summary.exit.code, 0);
+}
+
+/// k6 885, 333/652: the parts of the funnel add up to its whole, per scenario and over all.
+#[test]
+fn scenarios_add_up() {
+    let summary = bad();
+    assert_eq!(summary.scenarios.iter().map(|s| s.funnel.requested).sum::<u64>(), summary.funnel.requested);
+    let turns = |row: &[summary::LatencyRow]| row.iter().find(|r| r.metric == "turn_response").unwrap().response.unwrap().count;
+    assert_eq!(summary.scenarios.iter().map(|s| turns(&s.latencies)).sum::<u64>(), turns(&summary.latencies));
+    assert_eq!(summary.errors.values().sum::<u64>(), summary.funnel.sessions_failed());
+}
+
+/// k6 2804: the exit code follows from the table, whatever combination holds.
+#[test]
+fn the_worst_reason_names_the_exit_code() {
+    let everything = bad();
+    assert_eq!(everything.exit.code, 98);
+    let reasons: Vec<u8> = everything.exit.reasons.iter().map(|r| r.code()).collect();
+    assert_eq!(reasons, [98, 97, 96, 99, 105]);
+    let (registry, funnels) = recorded();
+    let code = |change: &dyn Fn(&mut Known), reasons: &[Exit]| {
+        let mut known = known(&registry);
+        change(&mut known);
+        summary(&registry, &funnels, known, reasons).exit.code
+    };
+    assert_eq!(code(&|_| {}, &[]), 0);
+    assert_eq!(code(&|k| k.counters.status = CountersStatus::Disagree, &[Exit::Interrupted]), 98);
+    assert_eq!(code(&|k| k.counters.status = CountersStatus::Unverified, &[]), 98, "no proof is no pass");
+    assert_eq!(code(&|k| k.counters.findings.push(FindingRow::default()), &[]), 98, "a finding is never overlooked");
+    assert_eq!(code(&|k| k.generator.saturation.saturated = true, &[Exit::Interrupted]), 97);
+    assert_eq!(code(&|k| k.workers_lost = 1, &[]), 96);
+    assert_eq!(code(&|k| k.thresholds = judged(&registry, &funnels, &[("barge_in_stop", "max<1")]), &[Exit::Interrupted]), 99);
+    assert_eq!(code(&|_| {}, &[Exit::Interrupted]), 105);
+}
+
+#[test]
+fn a_run_that_established_nothing_does_not_pass() {
+    let registry = Registry::new(START, labels());
+    let mut funnels = Funnels::new(labels());
+    session(&mut funnels, 1, 0, Some(LedgerEvent::Failed { cause: FailureCause::ConnectionRefused }));
+    assert_eq!(summary(&registry, &funnels, Known::default(), &[]).exit.code, 106);
+}
+
+#[test]
+fn a_session_that_is_never_over_is_a_fault_unless_the_run_was_cut_short() {
+    let registry = Registry::new(START, labels());
+    let mut funnels = Funnels::new(labels());
+    session(&mut funnels, 1, 0, None);
+    assert_eq!(summary(&registry, &funnels, Known::default(), &[]).exit.code, 109);
+    let cut = Known { stopped_early: Some("interrupted twice".into()), ..Known::default() };
+    assert_eq!(summary(&registry, &funnels, cut, &[Exit::Interrupted]).exit.code, 105);
+}
+
+/// The schema is published; a change of the summary that is not in it is a mistake. `UPDATE_SCHEMA=1` writes it.
+#[test]
+fn the_published_schema_is_that_of_the_summary() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/summary.schema.json");
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(path, json::schema()).unwrap();
+    }
+    let published = std::fs::read_to_string(path).unwrap();
+    assert!(published == json::schema(), "summary.schema.json is stale: run this test with UPDATE_SCHEMA=1 and see SCHEMA_VERSION");
+}
+
+#[test]
+fn the_json_reads_back() {
+    for summary in [good(), bad(), empty()] {
+        let text = json::render(&summary).unwrap();
+        assert_eq!(serde_json::from_str::<Summary>(&text).unwrap(), summary);
+    }
+}
+
+/// k6 1120: no JUnit.
+#[test]
+fn junit_has_a_case_per_threshold_and_invariant() {
+    let xml = junit::render(&bad()).unwrap();
+    assert_eq!(xml.matches("<testcase ").count(), 4 + 6 + 1);
+    // turn_response, barge_in_stop (no data), sessions_failed; counters, generator, workers; the verdict.
+    assert_eq!(xml.matches("<failure").count(), 3 + 3 + 1);
+    assert!(xml.contains(r#"<failure message="nothing was measured, so nothing was proven" type="no data"/>"#), "{xml}");
+    let green = junit::render(&good()).unwrap();
+    assert!(!green.contains("<failure") && green.matches("<testcase ").count() == 3 + 6 + 1);
+    // Counters that nobody could read are neither green nor red.
+    assert!(junit::render(&empty()).unwrap().contains("<skipped"));
+}
+
+#[test]
+fn files_are_whole_or_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut reporters = Reporters::default();
+    reporters.add(Json::new(dir.path().join("summary.json")));
+    reporters.add(Junit::new(dir.path().join("junit.xml")));
+    reporters.add(Json::new(dir.path().join("no/such/dir.json")));
+    let summary = good();
+    assert!(reporters.emit(Event::Started(&summary.run)).is_empty());
+    let errors = reporters.emit(Event::Finished(&summary));
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].to_string().starts_with("failed to write ") && errors[0].to_string().contains("no/such/dir.json"));
+    let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["junit.xml", "summary.json"]);
+    assert!(reporters.emit(Event::Finished(&summary)).is_empty(), "the broken sink is gone");
+}
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn tick(second: u64, stage: Stage) -> Tick {
+    let scenario = ScenarioTick { target: 100.0, actual: 98.0, active: 98, progress: 0.25, ..ScenarioTick::default() };
+    Tick {
+        at: std::time::Duration::from_secs(second),
+        planned: std::time::Duration::from_secs(30),
+        stage,
+        scenarios: vec![
+            ScenarioTick { name: "talk".into(), ..scenario.clone() },
+            ScenarioTick { name: "listen".into(), unit: LoadUnit::PerSecond, target: 12.5, actual: 12.0, failed: 2, ..scenario },
+        ],
+        active: 1_196,
+        speaking: 60,
+        lag_p99_ms: Some(0.7),
+        cpu_cores: Some(0.51),
+    }
+}
+
+#[test]
+fn plain_lines_without_a_terminal() {
+    let shared = Shared::default();
+    let mut live = Live::new(LiveMode::Lines { out: Box::new(shared.clone()), every: std::time::Duration::from_secs(5) });
+    live.event(Event::Started(&run_info())).unwrap();
+    for second in 0..8 {
+        live.event(Event::Tick(&tick(second, if second < 7 { Stage::Running } else { Stage::Stopping }))).unwrap();
+    }
+    let shown = String::from_utf8(shared.0.lock().unwrap().clone()).unwrap();
+    assert!(!shown.contains('\x1b') && !shown.contains('\r'));
+    insta::assert_snapshot!(shown, @r"
+    0ms of 30s running: 1,196 active, 60 speaking, lag p99 0.70 ms, cpu 0.51 cores
+      talk: 98/100 sessions
+      listen: 12.0/12.5 sessions/s, 98 active, 2 failed
+    5s of 30s running: 1,196 active, 60 speaking, lag p99 0.70 ms, cpu 0.51 cores
+      talk: 98/100 sessions
+      listen: 12.0/12.5 sessions/s, 98 active, 2 failed
+    7s of 30s stopping: 1,196 active, 60 speaking, lag p99 0.70 ms, cpu 0.51 cores
+      talk: 98/100 sessions
+      listen: 12.0/12.5 sessions/s, 98 active, 2 failed
+    ");
+}
+
+#[test]
+fn bars_take_ticks_and_end() {
+    let mut live = Live::new(LiveMode::Bars(ProgressDrawTarget::hidden()));
+    live.event(Event::Started(&run_info())).unwrap();
+    live.event(Event::Tick(&tick(3, Stage::Running))).unwrap();
+    let Shown { scenarios, run } = bars(&live);
+    assert_eq!(
+        scenarios,
+        [("talk  ".into(), "98/100 sessions".into(), 250), ("listen".into(), "12.0/12.5 sessions/s, 98 active, 2 failed".into(), 250)]
+    );
+    assert!(run.starts_with("3s of 30s running: 1,196 active"));
+    live.event(Event::Finished(&empty())).unwrap();
+}
+
+struct Shown {
+    scenarios: Vec<(String, String, u64)>,
+    run: String,
+}
+
+fn bars(live: &Live) -> Shown {
+    let (scenarios, run) = live.bars();
+    Shown { scenarios: scenarios.iter().map(|b| (b.prefix(), b.message(), b.position())).collect(), run: run.message() }
+}
+
+/// The log of a whole run adds up to its summary.
+#[test]
+fn the_interval_log_adds_up_to_the_summary() {
+    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+    let shared = Shared::default();
+    let mut log = Hlog::new(shared.clone(), "log");
+    log.event(Event::Started(&run_info())).unwrap();
+    let mut registry = Registry::new(START, labels());
+    for second in 0..6u64 {
+        let mut recorder = ShardRecorder::new(2);
+        for scenario in 0..2 {
+            recorder
+                .record(scenario, &Sample { metric: Metric::Connect, intended: Micros(0), actual: Micros(0), to: Micros(second * 100) });
+        }
+        let from_us = START + second * 1_000_000;
+        let report = IntervalReport {
+            shard: 0,
+            from_us,
+            to_us: from_us + 1_000_000,
+            active: 1,
+            speaking: 0,
+            warmup: second < 2,
+            scenarios: recorder.take(),
+        };
+        for closed in registry.add(report) {
+            log.event(Event::Second(&closed)).unwrap();
+        }
+    }
+    for closed in registry.finish() {
+        log.event(Event::Second(&closed)).unwrap();
+    }
+    let bytes = shared.0.lock().unwrap().clone();
+    let intervals = IntervalLogIterator::new(&bytes).filter_map(|entry| match entry.unwrap() {
+        LogEntry::Interval(interval) => Some((interval.tag().map(|t| t.as_str().to_owned()), interval.max() as u64)),
+        _ => None,
+    });
+    let connect: Vec<u64> = intervals.filter(|(tag, _)| tag.as_deref() == Some("connect")).map(|(_, max)| max).collect();
+    assert_eq!(connect, [200, 300, 400, 500], "a line a second, without the warm-up");
+    let total: Histogram<u64> = registry.latency(Metric::Connect, |_| true).unwrap().0;
+    assert_eq!(total.len(), 8);
+}

@@ -1,0 +1,158 @@
+//! Embedded backends: real `agent-server` processes, started from this very binary, killed and restarted as the profile says.
+
+use std::{
+    fs::File,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, ChildStdin, Command},
+    time::timeout,
+};
+
+/// A backend that has not said that it listens by then never will.
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
+/// After SIGTERM a backend may take so long before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why an embedded backend could not be had.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to start embedded backend {index}: {reason}; its log is {}", log.display())]
+pub struct BackendError {
+    index: usize,
+    reason: String,
+    log: PathBuf,
+}
+
+/// How to start backend processes.
+#[derive(Debug, Clone)]
+pub struct BackendSpec {
+    /// This binary.
+    pub program: PathBuf,
+    /// Settings of the profile, as a config file for `agent-server`.
+    pub config: PathBuf,
+    /// Further flags, such as defects.
+    pub flags: Vec<String>,
+    /// Where logs go.
+    pub log_dir: PathBuf,
+}
+
+/// The line that a backend prints on stdout once it listens.
+#[derive(Debug, Clone, Deserialize)]
+struct Ready {
+    address: SocketAddr,
+    admin: SocketAddr,
+    boot_id: String,
+}
+
+/// One running backend process. It ends when this process does: its stdin closes.
+#[derive(Debug)]
+pub struct Backend {
+    /// Position in the targets.
+    pub index: usize,
+    /// Sessions go here; the same after a restart.
+    pub address: SocketAddr,
+    /// Counters are here; the same after a restart.
+    pub admin: SocketAddr,
+    /// Of the running process.
+    pub boot_id: String,
+    child: Child,
+    // Held, not used: the backend stops when it closes.
+    _stdin: Option<ChildStdin>,
+    spec: BackendSpec,
+}
+
+impl Backend {
+    /// Starts a backend on free loopback ports and waits until it listens.
+    pub async fn start(index: usize, spec: BackendSpec) -> Result<Self, BackendError> {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (child, stdin, ready) = spawn(index, &spec, any, any).await?;
+        Ok(Self { index, address: ready.address, admin: ready.admin, boot_id: ready.boot_id, child, _stdin: stdin, spec })
+    }
+
+    /// Process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// `kill -9`, and waits until the process is gone.
+    pub async fn kill(&mut self) -> std::io::Result<()> {
+        self.child.kill().await
+    }
+
+    /// Starts a killed backend again on the same ports; it has a new boot id then.
+    pub async fn restart(&mut self) -> Result<(), BackendError> {
+        let (child, stdin, ready) = spawn(self.index, &self.spec, self.address, self.admin).await?;
+        self.child = child;
+        self._stdin = stdin;
+        self.boot_id = ready.boot_id;
+        Ok(())
+    }
+
+    /// SIGTERM, then SIGKILL when that takes too long.
+    pub async fn stop(mut self) {
+        if let Some(pid) = self.child.id().and_then(|id| Pid::from_raw(id as i32)) {
+            // It may be gone already; then there is nothing to stop.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
+            let _ = self.child.kill().await;
+        }
+    }
+}
+
+fn log_file(spec: &BackendSpec, index: usize) -> PathBuf {
+    spec.log_dir.join(format!("backend-{index}.log"))
+}
+
+fn append(path: &Path) -> std::io::Result<File> {
+    File::options().create(true).append(true).open(path)
+}
+
+async fn spawn(
+    index: usize,
+    spec: &BackendSpec,
+    listen: SocketAddr,
+    admin: SocketAddr,
+) -> Result<(Child, Option<ChildStdin>, Ready), BackendError> {
+    let log = log_file(spec, index);
+    let error = |reason: String| BackendError { index, reason, log: log.clone() };
+    let stderr = append(&log).map_err(|e| error(format!("its log cannot be written: {e}")))?;
+    let mut child = Command::new(&spec.program)
+        .arg("backend")
+        .arg("--config")
+        .arg(&spec.config)
+        .args(["--listen", &listen.to_string(), "--admin-listen", &admin.to_string()])
+        .args(["--backend-id", &format!("backend-{index}"), "--stop-on-stdin-eof"])
+        .args(&spec.flags)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .kill_on_drop(true)
+        // Ctrl-C at a terminal goes to the whole group; the driver decides when its backends stop.
+        .process_group(0)
+        .spawn()
+        .map_err(|e| error(e.to_string()))?;
+    let stdin = child.stdin.take();
+    let Some(stdout) = child.stdout.take() else { return Err(error("it has no stdout".into())) };
+    let mut lines = BufReader::new(stdout).lines();
+    let line = match timeout(READY_TIMEOUT, lines.next_line()).await {
+        Ok(Ok(Some(line))) => line,
+        Ok(Ok(None)) => {
+            let status = child.wait().await.map_or_else(|e| e.to_string(), |s| s.to_string());
+            let tail = std::fs::read_to_string(&log).unwrap_or_default();
+            let tail = tail.lines().last().unwrap_or_default();
+            return Err(error(format!("it ended before it listened ({status}): {tail}")));
+        }
+        Ok(Err(e)) => return Err(error(e.to_string())),
+        Err(_) => return Err(error(format!("it did not listen within {READY_TIMEOUT:?}"))),
+    };
+    let ready: Ready = serde_json::from_str(&line).map_err(|e| error(format!("it said `{line}`, not that it listens: {e}")))?;
+    Ok((child, stdin, ready))
+}

@@ -1,0 +1,170 @@
+//! What a run says of itself before and after.
+
+use std::{io, path::Path};
+
+use proto::time::Micros;
+
+use super::{
+    Job, RunError,
+    controller::{Run, complain},
+    targets::TargetSet,
+};
+use crate::{
+    engine::EngineOptions,
+    ledger::{self, Judgement, Verdict},
+    profile::{Profile, Target},
+    record::{Counter, Measurements},
+    report::{
+        Event, Exit, Hlog, Json, Junit, Reporters, RunInfo, Style, Terminal,
+        build::{self, Known},
+        summary::{ConvergenceRow, CountersSection, CountersStatus, FindingRow, ProcessCost},
+    },
+    system::SaturationLimits,
+    transport::TransportOptions,
+};
+
+/// How the profile wants the engine to run.
+pub(super) fn engine_options(profile: &Profile, shards: usize) -> EngineOptions {
+    let driver = &profile.driver;
+    EngineOptions {
+        shards,
+        transport: TransportOptions {
+            stream_window: driver.http2.stream_window,
+            connection_window: driver.http2.connection_window,
+            connections: driver.connections as usize,
+            streams_per_connection: driver.streams_per_connection as usize,
+            connect_timeout: driver.connect_timeout.0,
+        },
+        ..EngineOptions::default()
+    }
+}
+
+/// What is known before the first session.
+pub(super) fn run_info(job: &Job, set: &TargetSet, start_us: u64) -> RunInfo {
+    let (plan, profile) = (&job.prepared.plan, &job.prepared.profile);
+    let s = |at: Micros| at.0 as f64 / 1e6;
+    RunInfo {
+        run_id: job.run_id.clone(),
+        seed: plan.seed,
+        profile: profile.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        targets: match profile.target {
+            Target::Embedded { .. } => vec!["embedded".to_owned()],
+            Target::Addresses(_) => set.targets.authorities(),
+        },
+        started_at_us: start_us,
+        planned_s: s(plan.stops_at()),
+        graceful_stop_s: s(plan.ends_at()) - s(plan.stops_at()),
+        warmup_s: plan.warmup.as_secs_f64(),
+        scenarios: plan.scenarios.iter().map(|scenario| scenario.name.clone()).collect(),
+    }
+}
+
+/// The files of a run, and the summary on standard output.
+pub(super) fn add_files(reporters: &mut Reporters, out: &Path, style: Style) -> io::Result<()> {
+    reporters.add(Hlog::create(&out.join("latencies.hlog"))?);
+    reporters.add(Json::new(out.join("summary.json")));
+    reporters.add(Junit::new(out.join("junit.xml")));
+    reporters.add(Terminal::new(io::stdout(), style));
+    Ok(())
+}
+
+/// Judges, tells the sinks, stops what was started.
+pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Reporters) -> Result<Exit, RunError> {
+    let verdict = run.ledger.verdict();
+    let convergence = run.convergence_report(over_at);
+    let mut closed = run.registry.add(convergence);
+    closed.extend(run.registry.finish());
+    run.seconds_closed(&closed, reporters);
+    for backend in std::mem::take(&mut run.set.backends) {
+        backend.stop().await;
+    }
+    let profile = &run.job.prepared.profile;
+    let limits = SaturationLimits {
+        lag_p99_ms: profile.driver.max_schedule_lag.micros() as f64 / 1e3,
+        ..SaturationLimits::for_shards(super::shards(&run.job.prepared))
+    };
+    let known = Known {
+        run: run.info.clone(),
+        duration_s: over_at.0 as f64 / 1e6,
+        stopped_early: run.stopped_early.clone(),
+        thresholds: run.monitor.results(&Measurements { registry: &run.registry, funnels: &run.funnels }),
+        counters: counters(&verdict, &run.set.unwatched),
+        convergence: verdict.convergence.iter().map(convergence_row).collect(),
+        generator: build::generator(&run.registry, &run.driver.track, limits),
+        costs: costs(&run),
+        workers_lost: run.workers_lost,
+        resolved_profile: serde_json::to_value(profile).unwrap_or_default(),
+    };
+    let mut reasons = run.reasons.clone();
+    reasons.dedup();
+    if !verdict.irregular.is_empty() {
+        tracing::error!("the ledger holds steps that make no sense: {}", verdict.irregular.join("; "));
+        reasons.push(Exit::InternalFault);
+    }
+    let summary = build::summary(&run.registry, &run.funnels, known, &reasons);
+    complain(reporters.emit(Event::Finished(&summary)));
+    Ok(summary.exit.reason)
+}
+
+fn counters(verdict: &Verdict, unwatched: &[String]) -> CountersSection {
+    let finding = |f: &ledger::Finding| FindingRow {
+        name: f.name.name().to_owned(),
+        class: name_of(&f.class),
+        size: f.size,
+        evidence: f.evidence.clone(),
+        consequences: f.consequences.clone(),
+        session_ids: f.session_ids.clone(),
+    };
+    let looks: u64 = verdict.backends.iter().map(|b| b.samples).sum();
+    let accepted: u64 = verdict.backends.iter().map(|b| b.accepted).sum();
+    let mut basis = vec![format!("{looks} looks at {} backend processes, {accepted} sessions", verdict.backends.len())];
+    basis.extend(unwatched.iter().cloned());
+    basis.extend(verdict.notes.iter().cloned());
+    CountersSection {
+        status: match verdict.judgement {
+            Judgement::Agree => CountersStatus::Agree,
+            // Not proven is not passed.
+            Judgement::Disagree | Judgement::Unverified => CountersStatus::Disagree,
+            Judgement::NotWatched => CountersStatus::NotChecked,
+        },
+        basis: basis.join("; "),
+        findings: verdict.findings.iter().map(finding).collect(),
+    }
+}
+
+/// The name under which serde writes a value without fields.
+fn name_of(value: &impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn convergence_row(row: &ledger::ConvergenceRow) -> ConvergenceRow {
+    let ms = |us: Option<u64>| us.map(|us| us as f64 / 1_000.0);
+    ConvergenceRow {
+        kind: row.kind,
+        protocol: row.protocol,
+        killed: row.killed,
+        detected: row.detected,
+        written_off: row.written_off,
+        ghosts: row.ghosts,
+        false_capacity: row.false_capacity,
+        p50_ms: ms(row.p50_us),
+        p99_ms: ms(row.p99_us),
+        max_ms: ms(row.max_us),
+    }
+}
+
+fn costs(run: &Run) -> Vec<ProcessCost> {
+    let cost = |name: String, usage: &super::controller::Usage| {
+        let track = &usage.track;
+        ProcessCost::new(name, track.cpu_us(), usage.frames, track.rss_first_bytes(), track.rss_peak_bytes(), usage.sessions_peak)
+    };
+    let mut all = vec![cost("driver".to_owned(), &run.driver)];
+    all.extend(run.backends.iter().map(|(index, usage)| cost(format!("backend {index}"), usage)));
+    all
+}
+
+/// Frames of this process, both ways.
+pub(super) fn frames(counts: &[(Counter, u64)]) -> u64 {
+    counts.iter().filter(|(c, _)| matches!(c, Counter::FramesSent | Counter::FramesReceived)).map(|(_, n)| n).sum()
+}

@@ -1,0 +1,92 @@
+//! The order of a run.
+//!
+//! 1. Check profile, thresholds, defects, file descriptors: nothing has started, every fault is the user's to mend.
+//! 2. Start embedded backends, or see that the targets listen; take a first look at every backend's counters.
+//! 3. Start the engine of this process and the worker processes, all on one epoch; then only listen: the controller's thread merges
+//!    what shards, workers, pollers and signals say, and kills what the plan says is to be killed.
+//! 4. When every session is over, look at the counters until they agree with the ledger or the time for that is over.
+//! 5. Judge, tell the sinks, stop what was started.
+
+mod backends;
+mod controller;
+mod finish;
+mod kills;
+mod options;
+mod poller;
+mod progress;
+mod targets;
+mod workers;
+
+use std::{path::PathBuf, sync::Arc};
+
+use agent_server::runtime::clock::Clock;
+use tokio::runtime::Builder;
+
+pub use self::options::{Prepared, RunArgs, UsageError, overrides, prepare, thresholds};
+use crate::{
+    report::{Exit, Live, LiveMode, Reporters, Style},
+    transport::fds,
+};
+
+/// What ends a run before it has results.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct RunError {
+    /// Its exit code.
+    pub exit: Exit,
+    message: String,
+}
+
+impl RunError {
+    fn new(exit: Exit, message: impl std::fmt::Display) -> Self {
+        Self { exit, message: message.to_string() }
+    }
+}
+
+/// Runs a profile from start to verdict; what went wrong before there were results is an error with its exit code.
+pub fn run(args: &RunArgs) -> Result<Exit, RunError> {
+    let run_id = new_run_id();
+    let prepared = prepare(args, &run_id).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
+    let own_connections =
+        u64::from(prepared.profile.driver.connections) * shards(&prepared) as u64 * prepared.profile.target.backends() as u64;
+    fds::ensure(fds::required(&prepared.plan, own_connections)).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
+    let out = args.out.join(format!("{}-{run_id}", prepared.profile.name));
+    std::fs::create_dir_all(&out)
+        .map_err(|e| RunError::new(Exit::InvalidProfile, format!("failed to make the folder {}: {e}", out.display())))?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| RunError::new(Exit::InternalFault, format!("failed to start the controller: {e}")))?;
+    runtime.block_on(controller::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out }))
+}
+
+/// Everything about a run that is known before it starts.
+#[derive(Debug, Clone)]
+struct Job {
+    args: RunArgs,
+    prepared: Arc<Prepared>,
+    run_id: String,
+    out: PathBuf,
+}
+
+/// Threads that run sessions in this process.
+fn shards(prepared: &Prepared) -> usize {
+    prepared.profile.driver.shards.map_or_else(crate::system::available_cores, |n| n as usize)
+}
+
+/// Names the run on both sides; no other run on this machine has it at this moment.
+fn new_run_id() -> String {
+    let now = Clock::start();
+    let mixed = poller::unix_now(&now).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(std::process::id()).rotate_left(40);
+    format!("{:08x}", (mixed >> 16) as u32)
+}
+
+/// Progress on a terminal or as lines, and the files of the run.
+fn reporters(out: &std::path::Path) -> std::io::Result<Reporters> {
+    use std::io::IsTerminal;
+    let mut reporters = Reporters::default();
+    reporters.add(Live::new(LiveMode::detect(std::io::stderr().is_terminal())));
+    let style = Style::detect(std::io::stdout().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
+    finish::add_files(&mut reporters, out, style)?;
+    Ok(reporters)
+}

@@ -1,0 +1,112 @@
+//! What `run` is asked on the command line, and what comes of it before anything starts.
+
+use std::path::PathBuf;
+
+use agent_server::fault::Defect;
+use clap::Args;
+
+use crate::{
+    plan::Plan,
+    profile::{Loaded, Override, Profile, ProfileError, Source, Target, open},
+    threshold::{Spec, Threshold},
+};
+
+/// `load-driver run PROFILE`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// A profile: a path, or the name of a shipped one.
+    pub profile: String,
+    /// Changes a value of the profile: `scenarios.talk.sessions=50`. May be repeated.
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+    /// Runs against what runs already: `host:port[,host:port]`, or `embedded`.
+    #[arg(long, value_name = "ADDRESSES")]
+    pub target: Option<String>,
+    /// Seeds the plan.
+    #[arg(long)]
+    pub seed: Option<String>,
+    /// Makes the embedded backends count wrongly on purpose: `ghost=0.02`. May be repeated.
+    #[arg(long = "defect", value_name = "KIND=RATE")]
+    pub defects: Vec<String>,
+    /// Folder of the results.
+    #[arg(long, value_name = "DIR", env = "LOAD_DRIVER_OUT", default_value = "results")]
+    pub out: PathBuf,
+}
+
+/// What is wrong with a command or a profile before anything starts.
+#[derive(Debug, thiserror::Error)]
+pub enum UsageError {
+    /// The profile.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The plan.
+    #[error("failed to plan the run: {0}")]
+    Plan(String),
+    /// A defect.
+    #[error("--defect {text}: {reason}")]
+    Defect {
+        /// As given.
+        text: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// A run that can start.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Resolved.
+    pub profile: Profile,
+    /// Of all sessions.
+    pub plan: Plan,
+    /// In the order of the profile.
+    pub thresholds: Vec<Threshold>,
+}
+
+/// Overrides of a command line: environment first, flags over it.
+pub fn overrides(set: &[String], target: Option<&str>, seed: Option<&str>) -> Result<Vec<Override>, ProfileError> {
+    let mut all = Override::from_env(std::env::vars());
+    all.extend(seed.map(|value| Override::seed(value, "--seed")));
+    all.extend(target.map(|value| Override::target(value, "--target")));
+    for text in set {
+        all.push(Override::parse(text)?);
+    }
+    Ok(all)
+}
+
+/// Reads and checks everything that can be checked without a network.
+pub fn prepare(args: &RunArgs, run_id: &str) -> Result<Prepared, UsageError> {
+    let overrides = overrides(&args.set, args.target.as_deref(), args.seed.as_deref())?;
+    let loaded = open(&Source::of(&args.profile), &overrides)?;
+    let thresholds = thresholds(&loaded)?;
+    for text in &args.defects {
+        let error = |reason: String| UsageError::Defect { text: text.clone(), reason };
+        text.parse::<Defect>().map_err(|e| error(e.to_string()))?;
+        if !matches!(loaded.profile.target, Target::Embedded { .. }) {
+            return Err(error("defects are for embedded backends; start agent-server itself with this flag".into()));
+        }
+    }
+    let plan = Plan::build(&loaded.profile, run_id).map_err(|e| UsageError::Plan(e.to_string()))?;
+    Ok(Prepared { profile: loaded.profile, plan, thresholds })
+}
+
+/// The thresholds of a profile, parsed.
+pub fn thresholds(loaded: &Loaded) -> Result<Vec<Threshold>, ProfileError> {
+    let names: Vec<&str> = loaded.profile.scenarios.iter().map(|(name, _)| name).collect();
+    let mut all = Vec::new();
+    for (key, conditions) in loaded.profile.thresholds.iter() {
+        for (n, one) in conditions.iter().enumerate() {
+            let spec = Spec {
+                threshold: one.threshold.clone(),
+                abort_on_fail: one.abort_on_fail,
+                delay_abort_eval: one.delay_abort_eval.map(|span| span.0).unwrap_or_default(),
+                window: one.window.map(|span| span.0),
+                min_samples: one.min_samples.unwrap_or_default(),
+                allow_no_data: one.allow_no_data,
+            };
+            let parsed = Threshold::parse(key, &spec, &names);
+            all.push(parsed.map_err(|e| loaded.document.error(&["thresholds", key, &n.to_string()], e.message.clone(), None))?);
+        }
+    }
+    Ok(all)
+}

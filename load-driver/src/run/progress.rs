@@ -1,0 +1,67 @@
+//! How the run goes, second by second, for people who watch.
+
+use std::time::Duration;
+
+use proto::time::Micros;
+
+use crate::{
+    ledger::LiveView,
+    plan::{Plan, ScenarioPlan},
+    report::{LoadUnit, ScenarioTick, Stage, Tick},
+};
+
+/// What a tick is made of, beside the plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Now<'a> {
+    /// Run time.
+    pub at: Micros,
+    /// What the run does.
+    pub stage: Stage,
+    /// Of the ledger.
+    pub live: &'a LiveView,
+    /// Of the ledger, a second ago.
+    pub before: &'a LiveView,
+    /// Live sessions and speaking users.
+    pub gauges: (u64, u64),
+    /// Of the last second.
+    pub lag_p99_ms: Option<f64>,
+    /// Of this process.
+    pub cpu_cores: Option<f64>,
+}
+
+/// The run now.
+pub fn tick(plan: &Plan, now: Now<'_>) -> Tick {
+    Tick {
+        at: Duration::from_micros(now.at.0),
+        planned: Duration::from_micros(plan.stops_at().0),
+        stage: now.stage,
+        scenarios: plan.scenarios.iter().map(|scenario| of(scenario, now)).collect(),
+        active: now.gauges.0,
+        speaking: now.gauges.1,
+        lag_p99_ms: now.lag_p99_ms,
+        cpu_cores: now.cpu_cores,
+    }
+}
+
+fn of(scenario: &ScenarioPlan, now: Now<'_>) -> ScenarioTick {
+    let second = Micros(now.at.0.saturating_sub(1_000_000));
+    let funnel = |view: &LiveView| view.scenarios.get(&scenario.number).cloned().unwrap_or_default();
+    let (live, before) = (funnel(now.live), funnel(now.before));
+    let outlook = scenario.outlook();
+    let closed = scenario.lanes.iter().any(|lane| lane.repeat);
+    let planned = if closed {
+        scenario.lanes.iter().filter(|lane| lane.start <= now.at && now.at < lane.stop).count()
+    } else {
+        scenario.lanes.iter().filter(|lane| second < lane.start && lane.start <= now.at).count()
+    };
+    let span = (outlook.to - outlook.from).as_secs_f64();
+    ScenarioTick {
+        name: scenario.name.clone(),
+        unit: if closed { LoadUnit::Sessions } else { LoadUnit::PerSecond },
+        target: planned as f64,
+        actual: if closed { live.live as f64 } else { live.requested.saturating_sub(before.requested) as f64 },
+        active: live.live,
+        failed: live.failed + live.not_established,
+        progress: if span > 0.0 { ((now.at - outlook.from).as_secs_f64() / span).min(1.0) } else { 0.0 },
+    }
+}

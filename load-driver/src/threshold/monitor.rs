@@ -1,0 +1,121 @@
+//! Judges thresholds while the run goes on, and at its end.
+
+use std::time::Duration;
+
+use super::{Measure, Source, Status, Threshold, ThresholdResult, evaluate::Figure};
+use crate::record::Metric;
+
+/// All thresholds of a run. Pure: the caller brings the figures, the figures bring the time.
+///
+/// - Without a window the whole measured part is judged: at the end, and with `abort_on_fail` after each second.
+/// - With a window each span of that length is judged after each second, once a whole one has passed; one broken span breaks the
+///   threshold for good. A span with too few samples is not judged; when none ever was, there is no data.
+#[derive(Debug)]
+pub struct Monitor {
+    watched: Vec<Watched>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    threshold: Threshold,
+    /// Last figure that could be judged.
+    last: Option<Figure>,
+    /// First judgement that it failed, when, and by which figure. Stays.
+    broken: Option<(Duration, Figure)>,
+}
+
+impl Monitor {
+    /// Watches these.
+    pub fn new(thresholds: Vec<Threshold>) -> Self {
+        let watched = thresholds.into_iter().map(|threshold| Watched { threshold, last: None, broken: None });
+        Self { watched: watched.collect() }
+    }
+
+    /// The thresholds.
+    pub fn thresholds(&self) -> impl Iterator<Item = &Threshold> {
+        self.watched.iter().map(|w| &w.threshold)
+    }
+
+    /// Call after each second. Returns the result of the first threshold that wants the run to stop.
+    pub fn tick(&mut self, source: &impl Source) -> Option<ThresholdResult> {
+        let now = source.measured();
+        let mut stop = None;
+        for watched in &mut self.watched {
+            let spec = &watched.threshold.spec;
+            let due = now >= spec.delay_abort_eval && spec.window.is_none_or(|window| now >= window);
+            if due && (spec.abort_on_fail || spec.window.is_some()) {
+                watched.judge(source, now);
+            }
+            if watched.aborts() && stop.is_none() {
+                stop = Some(watched.result(source));
+            }
+        }
+        stop
+    }
+
+    /// What the registry must keep: the longest window, and the latencies that windows judge. None without windows.
+    pub fn windows(&self) -> Option<(Duration, Vec<Metric>)> {
+        let windowed = || self.thresholds().filter_map(|t| Some((t.spec.window?, t.key.measure)));
+        let longest = windowed().map(|(window, _)| window).max()?;
+        let metrics = windowed().filter_map(|(_, measure)| match measure {
+            Measure::Latency(metric, _) => Some(metric),
+            _ => None,
+        });
+        Some((longest, metrics.collect()))
+    }
+
+    /// Results in the order of the profile, at the end of the run.
+    pub fn results(&self, source: &impl Source) -> Vec<ThresholdResult> {
+        self.watched.iter().map(|w| w.result(source)).collect()
+    }
+}
+
+impl Watched {
+    fn holds(&self, figure: Figure) -> bool {
+        self.threshold.expression.operator.holds(figure.value, self.threshold.expression.limit)
+    }
+
+    fn aborts(&self) -> bool {
+        self.threshold.spec.abort_on_fail && self.broken.is_some()
+    }
+
+    fn judge(&mut self, source: &impl Source, now: Duration) {
+        let Some(figure) = self.threshold.figure(source, self.threshold.spec.window) else { return };
+        self.last = Some(figure);
+        if !self.holds(figure) {
+            self.broken.get_or_insert((now, figure));
+        }
+    }
+
+    fn result(&self, source: &impl Source) -> ThresholdResult {
+        let spec = &self.threshold.spec;
+        let figure = match (spec.window, self.broken) {
+            // What broke it stays, even if samples on the way out bend the figure back.
+            (_, Some((_, broken))) => Some(broken),
+            (Some(_), None) => self.last,
+            (None, None) => self.threshold.figure(source, None),
+        };
+        let status = match figure {
+            None => Status::NoData,
+            Some(figure) if self.holds(figure) => Status::Passed,
+            Some(_) => Status::Failed,
+        };
+        ThresholdResult {
+            key: self.threshold.key.to_string(),
+            expression: self.threshold.expression.to_string(),
+            status,
+            ok: status == Status::Passed || (status == Status::NoData && spec.allow_no_data),
+            value: figure.map(|f| f.value),
+            limit: self.threshold.expression.limit,
+            unit: self.threshold.unit(),
+            samples: figure.map_or(0, |f| f.samples),
+            window_s: spec.window.map(|w| w.as_secs_f64()),
+            broken_at_s: self.broken.map(|(at, _)| at.as_secs_f64()),
+            aborted_run: self.aborts(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "monitor_tests.rs"]
+mod tests;

@@ -1,0 +1,271 @@
+//! One gRPC call: length-prefixed messages in DATA frames, a status in the trailers.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    future::poll_fn,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, Waker, ready},
+};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use h2::{Reason, RecvStream, SendStream, client};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
+use proto::frame::{ClientEvent, MAX_MESSAGE_BYTES};
+
+use super::{Driver, Place};
+use crate::{
+    dialect::{SharedDialect, Wire},
+    ledger::FailureCause,
+    transport::{How, Inbound, Link, MAX_QUEUED, Received, Remains, Stream, Unsent, cause, socket::Socket},
+};
+
+/// Compression flag and length.
+const PREFIX: usize = 5;
+/// A message is written when this much of it fits; h2 keeps the rest.
+const WRITE_AHEAD: usize = 8 * 1024;
+
+/// What a stream is made of.
+pub(super) struct Opening<'a> {
+    pub(super) requests: client::SendRequest<Bytes>,
+    pub(super) socket: Socket,
+    pub(super) place: Place,
+    pub(super) own: Option<Driver>,
+    pub(super) dialect: SharedDialect,
+    pub(super) authority: &'a str,
+    pub(super) fresh: bool,
+}
+
+/// Sends the request's head. The answer's head comes with the first event.
+pub(super) async fn open(opening: Opening<'_>) -> Result<Stream, FailureCause> {
+    let Opening { mut requests, socket, place, own, dialect, authority, fresh } = opening;
+    poll_fn(|cx| requests.poll_ready(cx)).await.map_err(|e| cause::of_h2(&e))?;
+    let request = Request::builder()
+        .method(Method::POST)
+        .version(Version::HTTP_2)
+        .uri(format!("http://{authority}{}", dialect.borrow().path()))
+        .header(header::CONTENT_TYPE, "application/grpc")
+        .header(header::TE, "trailers")
+        .header(header::USER_AGENT, concat!("load-driver/", env!("CARGO_PKG_VERSION")))
+        .body(())
+        .map_err(|_| FailureCause::Unreachable)?;
+    let (response, send) = requests.send_request(request, false).map_err(|e| cause::of_h2(&e))?;
+    let outbound = Rc::new(RefCell::new(Outbound { send, queue: VecDeque::new(), waker: None }));
+    let place = Rc::new(place);
+    let link = GrpcLink { outbound: Rc::clone(&outbound), dialect: Rc::clone(&dialect), socket, own, _place: Rc::clone(&place) };
+    let inbound = GrpcInbound { outbound, dialect, state: State::Head(response), partial: BytesMut::new(), _place: place };
+    Ok(Stream { link: Box::new(link), inbound: Box::new(inbound), fresh })
+}
+
+/// What is on its way out.
+struct Outbound {
+    send: SendStream<Bytes>,
+    queue: VecDeque<(Bytes, bool)>,
+    waker: Option<Waker>,
+}
+
+impl Outbound {
+    /// Hands the message to h2 if flow control lets it through.
+    fn try_write(&mut self, message: &Bytes, last: bool) -> Result<bool, h2::Error> {
+        self.send.reserve_capacity(message.len());
+        if self.send.capacity() < message.len().min(WRITE_AHEAD) {
+            return Ok(false);
+        }
+        self.send.send_data(message.clone(), last)?;
+        Ok(true)
+    }
+
+    /// Writes what is queued as capacity comes; the inbound task calls it, because it is the one that can wait.
+    fn pump(&mut self, cx: &mut Context<'_>) {
+        while let Some((message, last)) = self.queue.front().cloned() {
+            match self.try_write(&message, last) {
+                Ok(true) => {
+                    self.queue.pop_front();
+                }
+                Ok(false) => match self.send.poll_capacity(cx) {
+                    Poll::Ready(Some(Ok(_))) => {}
+                    Poll::Ready(_) => self.queue.clear(),
+                    Poll::Pending => break,
+                },
+                // The inbound side sees why.
+                Err(_) => self.queue.clear(),
+            }
+        }
+        if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            self.waker = Some(cx.waker().clone());
+        }
+    }
+}
+
+struct GrpcLink {
+    outbound: Rc<RefCell<Outbound>>,
+    dialect: SharedDialect,
+    socket: Socket,
+    own: Option<Driver>,
+    _place: Rc<Place>,
+}
+
+/// The message with its prefix.
+fn framed(payload: &[u8]) -> Bytes {
+    let mut message = BytesMut::with_capacity(PREFIX + payload.len());
+    message.put_u8(0);
+    // Bounded by MAX_MESSAGE_BYTES.
+    message.put_u32(payload.len() as u32);
+    message.put_slice(payload);
+    message.freeze()
+}
+
+impl Link for GrpcLink {
+    fn send(&mut self, event: ClientEvent) -> Result<(), Unsent> {
+        let last = matches!(event, ClientEvent::End { .. });
+        let message = match self.dialect.borrow_mut().encode(event) {
+            Wire::Binary(bytes) => framed(&bytes),
+            Wire::Text(text) => framed(text.as_bytes()),
+        };
+        let outbound = &mut *self.outbound.borrow_mut();
+        if outbound.queue.is_empty() && outbound.try_write(&message, last).map_err(|_| Unsent::Closed)? {
+            return Ok(());
+        }
+        if outbound.queue.len() >= MAX_QUEUED && !last {
+            return Err(Unsent::Full);
+        }
+        outbound.queue.push_back((message, last));
+        if let Some(waker) = &outbound.waker {
+            waker.wake_by_ref();
+        }
+        Ok(())
+    }
+
+    fn end(self: Box<Self>, how: How) -> Remains {
+        if how == How::Cancel {
+            self.outbound.borrow_mut().send.send_reset(Reason::CANCEL);
+        }
+        let Some(own) = self.own else { return Remains::Nothing };
+        match self.socket.kill(how) {
+            Remains::Nothing if matches!(how, How::Done | How::Cancel) => Remains::Closing(Box::pin(own.finished())),
+            remains => remains,
+        }
+    }
+}
+
+enum State {
+    Head(client::ResponseFuture),
+    Body(RecvStream),
+    Over,
+}
+
+struct GrpcInbound {
+    outbound: Rc<RefCell<Outbound>>,
+    dialect: SharedDialect,
+    state: State,
+    /// The beginning of a message that came in pieces.
+    partial: BytesMut,
+    _place: Rc<Place>,
+}
+
+/// What a response's head says when it does not open a stream of messages.
+fn refusal(head: &Response<RecvStream>) -> Option<FailureCause> {
+    let grpc = head.headers().get(header::CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"application/grpc"));
+    if head.status() != StatusCode::OK || !grpc {
+        return Some(FailureCause::NotAnAgent);
+    }
+    head.headers().get("grpc-status").map(|_| status(Some(head.headers())))
+}
+
+/// What the trailers say; none are an end without a status.
+fn status(trailers: Option<&HeaderMap>) -> FailureCause {
+    let Some(code) = trailers.and_then(|t| t.get("grpc-status")) else { return FailureCause::Eof };
+    let code = code.to_str().ok().and_then(|code| code.parse().ok());
+    if let Some(message) = trailers.and_then(|t| t.get("grpc-message")) {
+        tracing::debug!(?code, ?message, "stream ended");
+    }
+    code.map_or(FailureCause::Protocol, cause::of_grpc_status)
+}
+
+impl GrpcInbound {
+    /// A whole message out of `partial`, if there is one.
+    fn take_message(&mut self) -> Result<Option<Bytes>, FailureCause> {
+        let Some(length) = message_length(&self.partial)? else { return Ok(None) };
+        if self.partial.len() < PREFIX + length {
+            return Ok(None);
+        }
+        self.partial.advance(PREFIX);
+        Ok(Some(self.partial.split_to(length).freeze()))
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, FailureCause>> {
+        loop {
+            if !self.partial.is_empty()
+                && let Some(message) = self.take_message()?
+            {
+                return Poll::Ready(Ok(message));
+            }
+            let body = match &mut self.state {
+                State::Over => return Poll::Ready(Err(FailureCause::Eof)),
+                State::Head(response) => {
+                    let head = ready!(Pin::new(response).poll(cx)).map_err(|e| cause::of_h2(&e))?;
+                    if let Some(cause) = refusal(&head) {
+                        return Poll::Ready(Err(cause));
+                    }
+                    self.state = State::Body(head.into_body());
+                    continue;
+                }
+                State::Body(body) => body,
+            };
+            match ready!(body.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    // Read is read: the window bounds what waits unread, not what was seen.
+                    let _ = body.flow_control().release_capacity(data.len());
+                    if let Some(message) = self.accept(data)? {
+                        return Poll::Ready(Ok(message));
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Err(cause::of_h2(&error))),
+                None => {
+                    let trailers = ready!(body.poll_trailers(cx)).map_err(|e| cause::of_h2(&e))?;
+                    return Poll::Ready(Err(status(trailers.as_ref())));
+                }
+            }
+        }
+    }
+
+    /// Data that is exactly one message is passed on uncopied; anything else goes through `partial`.
+    fn accept(&mut self, mut data: Bytes) -> Result<Option<Bytes>, FailureCause> {
+        if self.partial.is_empty() && message_length(&data)?.is_some_and(|length| data.len() == PREFIX + length) {
+            data.advance(PREFIX);
+            return Ok(Some(data));
+        }
+        self.partial.extend_from_slice(&data);
+        self.take_message()
+    }
+}
+
+/// The length in a prefix; none when the prefix is not whole.
+fn message_length(data: &[u8]) -> Result<Option<usize>, FailureCause> {
+    let Some((prefix, _)) = data.split_first_chunk::<PREFIX>() else { return Ok(None) };
+    let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
+    // Compression was not offered.
+    if prefix[0] != 0 || length > MAX_MESSAGE_BYTES { Err(FailureCause::Protocol) } else { Ok(Some(length)) }
+}
+
+impl Inbound for GrpcInbound {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
+        self.outbound.borrow_mut().pump(cx);
+        let message = match ready!(self.poll(cx)) {
+            Ok(message) => message,
+            Err(cause) => {
+                self.state = State::Over;
+                return Poll::Ready(Received::Closed(cause));
+            }
+        };
+        Poll::Ready(match self.dialect.borrow_mut().decode(Wire::Binary(message)) {
+            Ok(event) => Received::Event(event),
+            Err(error) => {
+                tracing::debug!(%error, "bad message from the server");
+                self.state = State::Over;
+                Received::Closed(FailureCause::Protocol)
+            }
+        })
+    }
+}

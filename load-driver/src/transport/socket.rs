@@ -1,0 +1,105 @@
+//! A TCP stream that can be taken away from whatever codec runs over it: to reset it, to finish it, to let it go silent.
+
+use std::{
+    cell::RefCell,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use socket2::SockRef;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+
+use super::{How, Remains};
+
+/// A socket shared by its codec and its killer. Reports no vectored writes, so that h2 copies small frames together.
+#[derive(Debug, Clone)]
+pub(super) struct Socket(Rc<RefCell<Option<TcpStream>>>);
+
+impl Socket {
+    /// Connects; the caller bounds the time.
+    pub(super) async fn connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self(Rc::new(RefCell::new(Some(stream)))))
+    }
+
+    /// Ends the connection under its codec's feet; `Done` and `Cancel` leave the socket to the codec.
+    pub(super) fn kill(&self, how: How) -> Remains {
+        if matches!(how, How::Done | How::Cancel) {
+            return Remains::Nothing;
+        }
+        let Some(stream) = self.0.borrow_mut().take() else { return Remains::Nothing };
+        match how {
+            How::Done | How::Cancel => Remains::Nothing,
+            How::Fin => finish(stream),
+            How::Rst => {
+                reset(&stream);
+                Remains::Nothing
+            }
+            // Out of the reactor: what still arrives must cost nothing.
+            How::Silent => stream.into_std().map_or(Remains::Nothing, Remains::Held),
+        }
+    }
+}
+
+/// FIN now. Reads on until the peer's FIN, because closing a socket with unread data sends a reset instead.
+fn finish(mut stream: TcpStream) -> Remains {
+    if SockRef::from(&stream).shutdown(std::net::Shutdown::Write).is_err() {
+        return Remains::Nothing;
+    }
+    Remains::Closing(Box::pin(async move {
+        let mut sink = [0; 4096];
+        while matches!(stream.read(&mut sink).await, Ok(n) if n > 0) {}
+    }))
+}
+
+/// Makes the close that follows a reset. Failure means that the socket is dead already.
+fn reset(stream: &TcpStream) {
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+}
+
+/// Resets a socket that was held.
+pub(crate) fn release(stream: std::net::TcpStream) {
+    let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+    drop(stream);
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the connection was taken away")
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.0.borrow_mut().as_mut() {
+            Some(stream) => Pin::new(stream).poll_read(cx, buf),
+            None => Poll::Ready(Err(gone())),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.0.borrow_mut().as_mut() {
+            Some(stream) => Pin::new(stream).poll_write(cx, buf),
+            None => Poll::Ready(Err(gone())),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.0.borrow_mut().as_mut() {
+            Some(stream) => Pin::new(stream).poll_shutdown(cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! WebSocket: one connection a session, written by the tick, read by the session's task.
+
+use std::{
+    cell::RefCell,
+    future::{Future, poll_fn},
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, Waker, ready},
+};
+
+use futures_util::{Sink, StreamExt};
+use proto::frame::{ClientEvent, MAX_MESSAGE_BYTES};
+use tokio::time::timeout;
+use tokio_tungstenite::{
+    WebSocketStream, client_async_with_config,
+    tungstenite::{
+        Error as WsError, Message,
+        client::IntoClientRequest,
+        protocol::{CloseFrame, WebSocketConfig},
+    },
+};
+
+use super::{
+    Connector, Dial, How, Inbound, Link, MAX_QUEUED, Received, Remains, Stream, TransportOptions, Unsent,
+    cause::{self, CLOSE_GOING_AWAY},
+    socket::Socket,
+};
+use crate::{
+    dialect::{self, SharedDialect, Wire},
+    ledger::FailureCause,
+    plan::Protocol,
+};
+
+/// Of a connection; the default of 128 KiB is what an idle session would cost.
+const READ_BUFFER: usize = 4 * 1024;
+/// Frames that may wait for a peer that does not read, and one message of the longest kind.
+const WRITE_BUFFER: usize = MAX_QUEUED * 1024 + MAX_MESSAGE_BYTES;
+
+/// One a shard.
+pub(super) struct WebSocketConnector {
+    options: TransportOptions,
+}
+
+impl WebSocketConnector {
+    /// Stateless.
+    pub(super) fn new(options: TransportOptions) -> Self {
+        Self { options }
+    }
+}
+
+fn config() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER)
+        .write_buffer_size(0)
+        .max_write_buffer_size(WRITE_BUFFER)
+        .max_message_size(Some(MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_MESSAGE_BYTES))
+}
+
+async fn connect(dial: Dial) -> Result<Stream, FailureCause> {
+    let socket = Socket::connect(dial.address).await.map_err(|e| cause::of_dial(&e))?;
+    let dialect = dialect::of(Protocol::Websocket);
+    let request =
+        format!("ws://{}{}", dial.authority, dialect.borrow().path()).into_client_request().map_err(|_| FailureCause::Unreachable)?;
+    let upgraded = client_async_with_config(request, socket.clone(), Some(config())).await;
+    let (stream, _) = upgraded.map_err(|error| {
+        tracing::debug!(address = %dial.address, error = cause::chain(&error), "upgrade failed");
+        cause::of_upgrade(&error)
+    })?;
+    // The session's task is the one that is polling now, so that a write that blocks in a tick wakes it.
+    let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+    let stream = Rc::new(RefCell::new(stream));
+    let link = WebSocketLink { stream: Rc::clone(&stream), dialect: Rc::clone(&dialect), socket, waker };
+    let inbound = WebSocketInbound { stream, dialect };
+    Ok(Stream { link: Box::new(link), inbound: Box::new(inbound), fresh: true })
+}
+
+impl Connector for WebSocketConnector {
+    fn open(&self, dial: Dial) -> Pin<Box<dyn Future<Output = Result<Stream, FailureCause>> + '_>> {
+        Box::pin(async move { timeout(self.options.connect_timeout, connect(dial)).await.unwrap_or(Err(FailureCause::ConnectTimeout)) })
+    }
+}
+
+struct WebSocketLink {
+    stream: Rc<RefCell<WebSocketStream<Socket>>>,
+    dialect: SharedDialect,
+    socket: Socket,
+    waker: Waker,
+}
+
+impl WebSocketLink {
+    /// Writes now; what the socket does not take stays in the codec's bounded buffer and the session's task goes on with it.
+    fn write(&mut self, message: Message) -> Result<(), Unsent> {
+        let mut stream = self.stream.borrow_mut();
+        let mut stream = Pin::new(&mut *stream);
+        let result = stream.as_mut().start_send(message);
+        match stream.poll_flush(&mut Context::from_waker(&self.waker)) {
+            Poll::Ready(Err(_)) => return Err(Unsent::Closed),
+            // Blocked: the task registers its own interest in the socket.
+            Poll::Pending => self.waker.wake_by_ref(),
+            Poll::Ready(Ok(())) => {}
+        }
+        result.map_err(|error| match error {
+            WsError::WriteBufferFull(_) => Unsent::Full,
+            _ => Unsent::Closed,
+        })
+    }
+}
+
+impl Link for WebSocketLink {
+    fn send(&mut self, event: ClientEvent) -> Result<(), Unsent> {
+        let message = match self.dialect.borrow_mut().encode(event) {
+            Wire::Binary(bytes) => Message::Binary(bytes),
+            Wire::Text(text) => Message::Text(text.into()),
+        };
+        self.write(message)
+    }
+
+    fn end(mut self: Box<Self>, how: How) -> Remains {
+        match how {
+            // The close that a peer began is answered by the codec while the session's task reads on.
+            How::Done => Remains::Nothing,
+            How::Cancel => {
+                let frame = CloseFrame { code: CLOSE_GOING_AWAY.into(), reason: "".into() };
+                if self.write(Message::Close(Some(frame))).is_err() {
+                    return Remains::Nothing;
+                }
+                let stream = self.stream;
+                Remains::Closing(Box::pin(async move {
+                    while poll_fn(|cx| stream.borrow_mut().poll_next_unpin(cx)).await.is_some_and(|m| m.is_ok()) {}
+                }))
+            }
+            How::Fin | How::Rst | How::Silent => self.socket.kill(how),
+        }
+    }
+}
+
+struct WebSocketInbound {
+    stream: Rc<RefCell<WebSocketStream<Socket>>>,
+    dialect: SharedDialect,
+}
+
+impl Inbound for WebSocketInbound {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
+        loop {
+            let mut stream = self.stream.borrow_mut();
+            if let Poll::Ready(Err(error)) = Pin::new(&mut *stream).poll_ready(cx) {
+                return Poll::Ready(Received::Closed(cause::of_websocket(&error)));
+            }
+            let message = match ready!(stream.poll_next_unpin(cx)) {
+                None => return Poll::Ready(Received::Closed(FailureCause::Eof)),
+                Some(Err(error)) => return Poll::Ready(Received::Closed(cause::of_websocket(&error))),
+                Some(Ok(message)) => message,
+            };
+            if message.is_close() {
+                // The codec has its answer ready; it fits, or the peer reads no answers.
+                let _ = Pin::new(&mut *stream).poll_flush(cx);
+            }
+            drop(stream);
+            let wire = match message {
+                Message::Binary(bytes) => Wire::Binary(bytes),
+                Message::Text(text) => Wire::Text(text.to_string()),
+                Message::Close(frame) => {
+                    let code = frame.map_or(1005, |frame| frame.code.into());
+                    return Poll::Ready(Received::Closed(cause::of_close_code(code)));
+                }
+                // The codec answers pings itself, on the poll that follows.
+                Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => continue,
+            };
+            return Poll::Ready(match self.dialect.borrow_mut().decode(wire) {
+                Ok(event) => Received::Event(event),
+                Err(error) => {
+                    tracing::debug!(%error, "bad message from the server");
+                    Received::Closed(FailureCause::Protocol)
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A real agent-server in a process of its own: this test binary, started again.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    process::{Child, Command, Stdio},
+};
+
+use agent_server::{admin::wire::SnapshotJson, serve};
+use clap::Parser;
+
+const ARGUMENTS: &str = "TEST_BACKEND_ARGUMENTS";
+
+/// The name of the test that [`Backend::start`] runs in the child.
+pub const ENTRY: &str = "backend";
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: serve::ServeArgs,
+}
+
+/// What the ignored test `backend` does.
+pub fn enter() {
+    let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
+    let cli = Cli::parse_from(std::iter::once("backend").chain(arguments.split_whitespace()));
+    serve::run(cli.args).expect("the server runs");
+}
+
+pub struct Backend {
+    child: Child,
+    pub address: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Backend {
+    /// With further `agent-server serve` arguments.
+    pub fn start(arguments: &str) -> Self {
+        let arguments = format!("--listen 127.0.0.1:0 --stop-on-stdin-eof --log error --drain-timeout 1s {arguments}");
+        let mut child = Command::new(std::env::current_exe().expect("known"))
+            .args([ENTRY, "--exact", "--ignored", "--nocapture"])
+            .env(ARGUMENTS, arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        // The test harness writes lines of its own, and the ready line may follow on one of them.
+        let ready: serde_json::Value = lines
+            .find_map(|line| {
+                let line = line.expect("readable");
+                serde_json::from_str(&line[line.find('{')?..]).ok()
+            })
+            .expect("a ready line");
+        let address = |key: &str| ready[key].as_str().expect("there").parse().expect("an address");
+        Self { address: address("address"), admin: address("admin"), child }
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("reaped");
+    }
+
+    pub fn snapshot(&self) -> SnapshotJson {
+        let mut stream = TcpStream::connect(self.admin).expect("connects");
+        write!(stream, "GET /snapshot HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("writes");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("reads");
+        let body = text.split_once("\r\n\r\n").expect("a body").1;
+        serde_json::from_str(&body[body.find('{').expect("json")..=body.rfind('}').expect("json")]).expect("a snapshot")
+    }
+
+    /// Polls until the snapshot is as wanted, for ten seconds.
+    pub fn eventually(&self, what: &str, wanted: impl Fn(&SnapshotJson) -> bool) -> SnapshotJson {
+        for _ in 0..1_000 {
+            let snapshot = self.snapshot();
+            if wanted(&snapshot) {
+                return snapshot;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("never {what}: {:?}", self.snapshot());
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
