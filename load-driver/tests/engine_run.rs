@@ -143,10 +143,9 @@ fn every_forced_end_is_seen_by_the_backend_for_what_it_is() {
     for protocol in ["grpc", "websocket"] {
         for kind in kinds {
             let name = kind.name();
-            yaml += &format!(
-                "  {protocol}-{name}: {{executor: constant-arrival-rate, rate: 3, duration: 1s, protocol: {protocol}, end: {name}, \
-                 session_length: 300ms, conversations: [{{turns: [{{wait: 1s}}]}}]}}\n"
-            );
+            let settings =
+                "executor: constant-arrival-rate, rate: 3, duration: 1s, session_length: 300ms, conversations: [{turns: [{wait: 1s}]}]";
+            yaml.extend(["  ", protocol, "-", name, ": {protocol: ", protocol, ", end: ", name, ", ", settings, "}\n"]);
         }
     }
     let (heard, handle) = run(&yaml, &backend.address.to_string(), |_, _| {});
@@ -252,7 +251,7 @@ fn a_killed_backend_loses_its_sessions_and_the_run_ends() {
         if accepted(heard) == 8 {
             backend.kill();
             // Those that come after are refused; they do not hold the run.
-            handle.stop(Micros::ZERO + Duration::from_secs(60));
+            handle.stop(Micros::ZERO + Duration::from_mins(1));
         }
     });
     for (end, _) in heard.ends() {

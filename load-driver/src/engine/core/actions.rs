@@ -1,0 +1,119 @@
+//! What callers want, done.
+
+use std::rc::Rc;
+
+use proto::time::Micros;
+
+use super::{Core, Flow, PAUSE_AFTER_FAILURE, Phase};
+use crate::{
+    caller::Action,
+    ledger::{Finish, LedgerEvent},
+    record::Counter,
+    transport::{CLOSE_BOUND, How, Link, Remains, Unsent},
+};
+
+impl Core {
+    /// Does what the caller of `key` asked for. `inside` when the session's own task is what runs now.
+    pub(super) fn apply(&mut self, key: usize, now: Micros, inside: bool) -> Flow {
+        let mut actions = std::mem::take(&mut self.actions);
+        let mut failed = None;
+        let mut forced = false;
+        for action in actions.drain(..) {
+            let Some(slot) = self.slots.get_mut(key) else { break };
+            let scenario = slot.start.scenario;
+            match action {
+                Action::Send(event) => {
+                    if slot.link.as_mut().is_some_and(|link| link.send(event) == Err(Unsent::Full)) {
+                        self.recorder.count(scenario, Counter::SendDrops, 1);
+                    }
+                }
+                Action::Measure(sample) => self.recorder.record(scenario, &sample),
+                Action::Count(counter, by) => self.recorder.count(scenario, counter, by),
+                Action::Force(kind) => {
+                    forced = true;
+                    if let Some(how) = How::of(kind) {
+                        // Logged first: the backend may see it before the next entry.
+                        self.log_of(key, now, LedgerEvent::Forced { kind });
+                        self.end_of(key, how);
+                    }
+                }
+                Action::Drop => {
+                    forced = true;
+                    self.end_of(key, How::Cancel);
+                }
+                Action::Accepted(accepted) => {
+                    slot.accepted = true;
+                    let (session_id, backend_id, boot_id) = (accepted.session_id, accepted.backend_id, accepted.boot_id);
+                    self.log_of(key, now, LedgerEvent::Accepted { session_id, backend_id, boot_id });
+                }
+                Action::Ended(finish) => {
+                    failed = Some(matches!(finish, Finish::Lost(_)));
+                    self.log_of(key, now, LedgerEvent::Ended { finish });
+                }
+                Action::Failed(cause) => {
+                    failed = Some(true);
+                    self.log_of(key, now, LedgerEvent::Failed { cause });
+                }
+            }
+        }
+        self.actions = actions;
+        let Some(failed) = failed else {
+            self.rearm(key);
+            return Flow::Continue;
+        };
+        self.free(key, now, failed, inside);
+        if forced || failed { Flow::Stop } else { Flow::Drain }
+    }
+
+    /// Sets the wheel to what the caller, or its end, wants next.
+    pub(super) fn rearm(&mut self, key: usize) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        let wake = slot.caller.next_wake().min(slot.stop_at);
+        if wake != slot.wake {
+            slot.wake = wake;
+            let at = self.in_phase(wake);
+            self.wheel.set(key, at);
+        }
+    }
+
+    /// The session is over: its lane goes on with the next.
+    pub(super) fn free(&mut self, key: usize, now: Micros, failed: bool, inside: bool) {
+        self.end_of(key, How::Done);
+        self.wheel.remove(key);
+        let Some(slot) = self.slots.try_remove(key) else { return };
+        self.dialling -= usize::from(slot.dialling);
+        if let (Some(task), false) = (&slot.task, inside) {
+            task.abort();
+        }
+        if self.phase == Phase::Running {
+            let at = if failed { now + PAUSE_AFTER_FAILURE } else { now };
+            self.agenda.repeat(slot.start, &slot.lane, at);
+        }
+    }
+
+    /// Ends the stream of a session, if it still has one.
+    pub(super) fn end_of(&mut self, key: usize, how: How) {
+        if let Some(link) = self.slots.get_mut(key).and_then(|slot| slot.link.take()) {
+            self.end(link, how);
+        }
+    }
+
+    pub(super) fn end(&mut self, link: Box<dyn Link>, how: How) {
+        match link.end(how) {
+            Remains::Nothing => {}
+            Remains::Closing(close) => {
+                let alive = Rc::clone(&self.tasks);
+                // Owned by the shard's task set, which is dropped with the shard.
+                tokio::task::spawn_local(async move {
+                    // A peer that does not finish is what the bound is for.
+                    let _ = tokio::time::timeout(CLOSE_BOUND, close).await;
+                    drop(alive);
+                });
+            }
+            Remains::Held(stream) => {
+                let until = self.options.half_open_hold.map_or(Micros::NEVER, |hold| self.clock.now() + hold);
+                self.held.push_back((until, stream));
+            }
+        }
+    }
+}

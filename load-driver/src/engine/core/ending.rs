@@ -1,0 +1,84 @@
+//! The end of the run: in order, at once, and how it is known.
+
+use std::time::Duration;
+
+use proto::time::Micros;
+
+use super::{Core, Phase};
+use crate::{
+    ledger::{FailureCause, LedgerEvent},
+    transport::{How, socket},
+};
+
+/// Past the deadline of a stop, callers wait for the answer to their goodbye by themselves; who is still there after this is cut.
+const GOODBYE: Duration = Duration::from_secs(6);
+
+impl Core {
+    /// Nothing begins any more; every session says goodbye by `deadline`.
+    pub(in crate::engine) fn stop(&mut self, deadline: Micros) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        self.phase = Phase::Stopping(deadline);
+        self.abandon_waiting();
+        let now = self.clock.now();
+        for key in self.keys() {
+            let Some(slot) = self.slots.get_mut(key) else { continue };
+            slot.stop_at = Micros::NEVER;
+            slot.caller.stop(deadline, now, &mut self.actions);
+            self.apply(key, now, false);
+        }
+    }
+
+    /// Cuts everything now.
+    pub(in crate::engine) fn abort(&mut self) {
+        if self.phase == Phase::Aborted {
+            return;
+        }
+        self.phase = Phase::Aborted;
+        self.abandon_waiting();
+        let now = self.clock.now();
+        for key in self.keys() {
+            self.end_of(key, How::Cancel);
+            let Some(slot) = self.slots.get_mut(key) else { continue };
+            slot.caller.on_closed(FailureCause::Aborted, now, &mut self.actions);
+            self.apply(key, now, false);
+            // A caller that is not over after its stream was closed would keep the run from ending.
+            if self.slots.contains(key) {
+                self.log_of(key, now, LedgerEvent::Failed { cause: FailureCause::Aborted });
+                self.free(key, now, true, false);
+            }
+        }
+    }
+
+    /// Past the deadline of a stop, goodbyes are over.
+    pub(in crate::engine) fn enforce(&mut self) {
+        if let Phase::Stopping(deadline) = self.phase
+            && self.clock.now() > deadline + GOODBYE
+        {
+            self.abort();
+        }
+    }
+
+    fn keys(&self) -> Vec<usize> {
+        self.slots.iter().map(|(key, _)| key).collect()
+    }
+
+    fn abandon_waiting(&mut self) {
+        self.agenda.clear();
+        let now = self.clock.now();
+        for (_, session) in std::mem::take(&mut self.waiting) {
+            self.log(&session, now, LedgerEvent::Failed { cause: FailureCause::Aborted });
+        }
+    }
+
+    /// Every lane is over, every session ended.
+    pub(in crate::engine) fn finished(&self) -> bool {
+        self.agenda.is_empty() && self.waiting.is_empty() && self.slots.is_empty()
+    }
+
+    /// Resets the sockets that were kept silent.
+    pub(in crate::engine) fn release_held(&mut self) {
+        self.held.drain(..).for_each(|(_, stream)| socket::release(stream));
+    }
+}
