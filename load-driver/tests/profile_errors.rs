@@ -3,13 +3,17 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use load_driver::profile::{Override, ProfileError, Source, load};
+use load_driver::{
+    cli::check::check,
+    profile::{Override, ProfileError, Source, load},
+};
 
 fn said(file: &Path, overrides: &[&str]) -> String {
     let overrides: Vec<Override> = overrides.iter().map(|text| Override::parse(text).unwrap()).collect();
-    let error = load(&Source::File(file.to_owned()), &overrides).map(|profile| profile.name).unwrap_err();
+    let said = check(&Source::File(file.to_owned()), &overrides);
+    assert!(!said.ok, "{} is accepted:\n{}", file.display(), said.text);
     let folder = format!("{}/", file.parent().unwrap().display());
-    format!("{error}\n").replace(&folder, "")
+    said.text.replace(&folder, "")
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::Printed;
 use crate::{
     plan::{Outline, Plan},
     profile::{Override, Source, open},
+    run::thresholds,
 };
 
 /// The resolved profile as YAML (it can be run as it stands), then the planned arrivals as comments.
@@ -14,6 +15,9 @@ pub fn check(source: &Source, overrides: &[Override]) -> Printed {
         Ok(loaded) => loaded,
         Err(error) => return Printed::invalid(&error),
     };
+    if let Err(error) = thresholds(&loaded) {
+        return Printed::invalid(&error);
+    }
     let plan = match Plan::build(&loaded.profile, "00000000") {
         Ok(plan) => plan,
         Err(error) => return Printed::invalid(&error),

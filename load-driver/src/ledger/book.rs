@@ -13,51 +13,18 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use proto::{frame::Outcome, ids::PlanIndex};
-use serde::{Deserialize, Serialize};
+use proto::ids::PlanIndex;
 
 use super::{
     entry::{FailureCause, Finish, LedgerEntry, LedgerEvent},
+    funnel::{Funnels, Standing},
     merge::{SourceId, WorkerLoss},
     session::{Acceptance, How, Over, Session},
 };
-use crate::plan::EndKind;
+use crate::plan::{EndKind, Expect};
 
 /// Numbers the boots (backend processes) of a run in the order in which they were first heard of.
 pub type BootIndex = usize;
-
-/// How far sessions came. `requested >= attempted >= established` and `established = live + completed + interrupted + failed`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Funnel {
-    /// Their time came.
-    pub requested: u64,
-    /// The driver dialled.
-    pub attempted: u64,
-    /// The backend accepted.
-    pub established: u64,
-    /// Of those: not over.
-    pub live: u64,
-    /// Of those: ended in order.
-    pub completed: u64,
-    /// Of those: cut by the driver, by plan or at the run's end.
-    pub interrupted: u64,
-    /// Of those: broke, or ended by the backend otherwise than in order.
-    pub failed: u64,
-    /// Never accepted: refused for lack of room, or the backend drains.
-    pub rejected: u64,
-    /// Never accepted for another cause.
-    pub not_established: u64,
-}
-
-impl Funnel {
-    /// What must hold in every state.
-    pub fn adds_up(&self) -> bool {
-        self.requested >= self.attempted
-            && self.attempted >= self.established
-            && self.established == self.live + self.completed + self.interrupted + self.failed
-            && self.requested >= self.established + self.rejected + self.not_established
-    }
-}
 
 /// All sessions of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -75,9 +42,9 @@ pub struct Book {
     /// Of those: folded without an end record, which may yet come.
     folded_unrecorded: HashSet<u64>,
     losses: Vec<WorkerLoss>,
-    total: Funnel,
-    scenarios: BTreeMap<u16, Funnel>,
-    causes: BTreeMap<FailureCause, u64>,
+    /// What each scenario is for, in the order of the plan.
+    expect: Vec<Option<Expect>>,
+    funnels: Funnels,
     last_end_us: BTreeMap<usize, u64>,
     first_attempt_us: BTreeMap<usize, u64>,
     extra_attempts: BTreeMap<usize, u64>,
@@ -85,6 +52,11 @@ pub struct Book {
 }
 
 impl Book {
+    /// For these scenarios, in the order of the plan.
+    pub fn new(expect: Vec<Option<Expect>>) -> Self {
+        Self { expect, ..Self::default() }
+    }
+
     /// The number of a boot; new ones get the next.
     pub fn boot(&mut self, boot_id: &str) -> BootIndex {
         self.boots.iter().position(|known| known == boot_id).unwrap_or_else(|| {
@@ -100,7 +72,6 @@ impl Book {
             if self.sessions.contains_key(&index) || self.by_ref.contains_key(&client_ref) {
                 return self.complain(index, "was scheduled twice");
             }
-            self.count(scenario, |funnel| funnel.requested += 1);
             self.by_ref.insert(client_ref.clone(), index);
             let session = Session {
                 source,
@@ -115,30 +86,29 @@ impl Book {
                 untold_from_us: None,
                 record: None,
                 agreed_us: None,
+                dial_cut: false,
             };
+            self.funnels.enter(scenario, Standing::of(&session, expect_of(&self.expect, scenario)));
             self.sessions.insert(index, session);
             return;
         }
         let Some(session) = self.sessions.get(&index) else { return self.complain(index, "was not scheduled") };
-        let (scenario, over) = (session.scenario, session.over.is_some());
+        let over = session.over.is_some();
         match entry.event {
             LedgerEvent::Scheduled { .. } => {}
             // A goodbye that was under way when its backend was killed: it ended before, and in order.
             LedgerEvent::Ended { finish: finish @ (Finish::Goodbye(_) | Finish::ByServer(_)) }
                 if over && session.end_kind() == Some(EndKind::KillBackend) =>
             {
-                self.reopen(index, scenario);
                 self.over(index, at_us, How::Finished(finish));
             }
             // The kill of its backend or worker closed it; the driver's own view of that comes later.
             _ if over && session.closed_from_outside(&self.killed) => {}
             _ if over => self.complain(index, "went on after its end"),
-            LedgerEvent::Attempted { backend } => self.attempted(index, scenario, backend, at_us),
+            LedgerEvent::Attempted { backend } => self.attempted(index, backend, at_us),
             LedgerEvent::Accepted { session_id, boot_id, .. } => self.accepted(index, session_id, &boot_id, at_us),
             LedgerEvent::Forced { kind } => {
-                if let Some(session) = self.sessions.get_mut(&index) {
-                    session.forced = session.forced.or(Some((kind, at_us)));
-                }
+                self.change(index, |session| session.forced = session.forced.or(Some((kind, at_us))));
             }
             LedgerEvent::Ended { finish } if session.accepted.is_some() => self.over(index, at_us, How::Finished(finish)),
             LedgerEvent::Failed { cause } if session.accepted.is_none() => self.over(index, at_us, How::Failed(cause)),
@@ -147,31 +117,25 @@ impl Book {
         }
     }
 
-    fn attempted(&mut self, index: PlanIndex, scenario: u16, backend: usize, at_us: u64) {
+    fn attempted(&mut self, index: PlanIndex, backend: usize, at_us: u64) {
         self.first_attempt_us.entry(backend).or_insert(at_us);
-        let Some(session) = self.sessions.get_mut(&index) else { return };
+        let Some(session) = self.sessions.get(&index) else { return };
         if session.attempted.is_some() {
             // Dialled again: the backend may have counted both.
             *self.extra_attempts.entry(backend).or_default() += 1;
             return;
         }
-        session.attempted = Some((backend, at_us));
-        self.count(scenario, |funnel| funnel.attempted += 1);
+        self.change(index, |session| session.attempted = Some((backend, at_us)));
     }
 
     fn accepted(&mut self, index: PlanIndex, session_id: String, boot_id: &str, at_us: u64) {
         let boot = self.boot(boot_id);
-        let Some(session) = self.sessions.get_mut(&index) else { return };
+        let Some(session) = self.sessions.get(&index) else { return };
         if session.accepted.is_some() || session.attempted.is_none() {
             return self.complain(index, "was accepted twice or before it was attempted");
         }
         self.by_id.insert((boot, session_id.clone()), index);
-        session.accepted = Some(Acceptance { at_us, session_id, boot });
-        let scenario = session.scenario;
-        self.count(scenario, |funnel| {
-            funnel.established += 1;
-            funnel.live += 1;
-        });
+        self.change(index, |session| session.accepted = Some(Acceptance { at_us, session_id, boot }));
         // News of a session of a killed process that was under way.
         if let Some(&killed_us) = self.killed.get(&boot) {
             self.over(index, killed_us.max(at_us), How::Finished(Finish::Forced(EndKind::KillBackend)));
@@ -179,49 +143,25 @@ impl Book {
     }
 
     fn over(&mut self, index: PlanIndex, at_us: u64, how: How) {
-        let Some(session) = self.sessions.get_mut(&index) else { return };
+        let Some(session) = self.sessions.get(&index) else { return };
         let forced_us = match (session.forced, how) {
             (Some((kind, forced_us)), How::Finished(Finish::Forced(finish))) if kind == finish => Some(forced_us),
             _ => None,
         };
-        let forced = session.forced.is_some();
-        let backend = session.attempted.map(|(backend, _)| backend);
-        session.over = Some(Over { at_us: forced_us.unwrap_or(at_us), how });
-        let scenario = session.scenario;
-        if let Some(backend) = backend {
+        if let Some((backend, _)) = session.attempted {
             let last = self.last_end_us.entry(backend).or_default();
             *last = (*last).max(at_us);
         }
-        if let How::Failed(cause) | How::Finished(Finish::Lost(cause)) = how {
-            *self.causes.entry(cause).or_default() += 1;
-        }
-        self.count(scenario, |funnel| match how {
-            How::Finished(finish) => {
-                funnel.live = funnel.live.saturating_sub(1);
-                match finish {
-                    Finish::Goodbye(Outcome::Completed) | Finish::ByServer(Outcome::Completed) => funnel.completed += 1,
-                    Finish::Forced(_)
-                    | Finish::Lost(FailureCause::Aborted)
-                    | Finish::Goodbye(Outcome::Drained)
-                    | Finish::ByServer(Outcome::Drained) => funnel.interrupted += 1,
-                    // The plan cut it, however it looked from here.
-                    _ if forced => funnel.interrupted += 1,
-                    _ => funnel.failed += 1,
-                }
-            }
-            How::Failed(FailureCause::Rejected | FailureCause::Draining) => funnel.rejected += 1,
-            How::Failed(_) => funnel.not_established += 1,
-        });
+        self.change(index, |session| session.over = Some(Over { at_us: forced_us.unwrap_or(at_us), how }));
     }
 
-    fn reopen(&mut self, index: PlanIndex, scenario: u16) {
-        if let Some(session) = self.sessions.get_mut(&index) {
-            session.over = None;
-        }
-        self.count(scenario, |funnel| {
-            funnel.live += 1;
-            funnel.interrupted = funnel.interrupted.saturating_sub(1);
-        });
+    /// Whatever changes how a session counts goes through here.
+    fn change(&mut self, index: PlanIndex, step: impl FnOnce(&mut Session)) {
+        let Some(session) = self.sessions.get_mut(&index) else { return };
+        let expect = expect_of(&self.expect, session.scenario);
+        self.funnels.leave(session.scenario, Standing::of(session, expect));
+        step(session);
+        self.funnels.enter(session.scenario, Standing::of(session, expect));
     }
 
     /// A worker process is gone: its sessions end here, those that were being dialled are in doubt.
@@ -240,9 +180,10 @@ impl Book {
             })
             .collect();
         for (index, how) in hit {
-            if let Some(session) = self.sessions.get_mut(&index) {
+            self.change(index, |session| {
                 session.untold_from_us = Some(loss.known_to_us.get(&session.source.shard).copied().unwrap_or(loss.at_us));
-            }
+                session.dial_cut = loss.planned && session.accepted.is_none();
+            });
             self.over(index, loss.at_us, how);
         }
         self.losses.push(loss);
@@ -250,8 +191,13 @@ impl Book {
 
     /// A backend process was killed by the plan: whatever it held ends here. How the driver sees the connections break comes later and
     /// says nothing new.
-    pub fn backend_killed(&mut self, boot: BootIndex, at_us: u64) {
+    pub fn backend_killed(&mut self, backend: usize, boot: BootIndex, at_us: u64) {
         self.killed.insert(boot, at_us);
+        let dialled = |s: &Session| s.over.is_none() && s.accepted.is_none() && s.attempted.is_some_and(|(b, _)| b == backend);
+        let dialling: Vec<PlanIndex> = self.sessions.iter().filter(|(_, s)| dialled(s)).map(|(index, _)| *index).collect();
+        for index in dialling {
+            self.change(index, |session| session.dial_cut = true);
+        }
         let on_boot = |s: &Session| s.over.is_none() && s.accepted.as_ref().is_some_and(|a| a.boot == boot);
         let live: Vec<PlanIndex> = self.sessions.iter().filter(|(_, s)| on_boot(s)).map(|(index, _)| *index).collect();
         for index in live {
@@ -326,19 +272,9 @@ impl Book {
         &self.losses
     }
 
-    /// Over all scenarios.
-    pub fn funnel(&self) -> &Funnel {
-        &self.total
-    }
-
-    /// By scenario.
-    pub fn scenarios(&self) -> &BTreeMap<u16, Funnel> {
-        &self.scenarios
-    }
-
-    /// Failures and breaks by cause.
-    pub fn causes(&self) -> &BTreeMap<FailureCause, u64> {
-        &self.causes
+    /// How far the sessions came.
+    pub fn funnels(&self) -> &Funnels {
+        &self.funnels
     }
 
     /// Steps that make no sense: faults of the harness itself, the first few.
@@ -346,16 +282,15 @@ impl Book {
         &self.irregular
     }
 
-    fn count(&mut self, scenario: u16, step: impl Fn(&mut Funnel)) {
-        step(&mut self.total);
-        step(self.scenarios.entry(scenario).or_default());
-    }
-
     fn complain(&mut self, index: PlanIndex, what: &str) {
         if self.irregular.len() < 20 {
             self.irregular.push(format!("session {index} {what}"));
         }
     }
+}
+
+fn expect_of(expect: &[Option<Expect>], scenario: u16) -> Option<Expect> {
+    expect.get(usize::from(scenario)).copied().flatten()
 }
 
 /// Sixteen bytes a session instead of its name; two of a million sessions share one with a chance of 1 in 30 million.

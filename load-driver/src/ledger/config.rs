@@ -1,6 +1,6 @@
 //! What the ledger must know before the run. Times are microseconds.
 
-use crate::plan::EndKind;
+use crate::plan::{EndKind, Expect};
 
 /// Settings of the reconciliation.
 #[derive(Debug, Clone)]
@@ -11,6 +11,8 @@ pub struct LedgerConfig {
     pub start_us: u64,
     /// In the order of the targets.
     pub backends: Vec<BackendConfig>,
+    /// What each scenario is for, in the order of the plan; nothing special where one is missing.
+    pub scenarios: Vec<Option<Expect>>,
     /// How long a backend may take to notice each kind of end.
     pub windows: Windows,
     /// How long news may be under way between a backend and the book: a goodbye in a queue, a shard that lags.
@@ -30,6 +32,7 @@ impl LedgerConfig {
             run_id: run_id.into(),
             start_us,
             backends,
+            scenarios: Vec::new(),
             windows: Windows::default(),
             grace_us: 2_000_000,
             early_us: 5_000_000,

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    book::{Book, BootIndex, Funnel},
+    book::{Book, BootIndex},
     boot::{Boot, Reading, Watch},
     config::LedgerConfig,
     convergence::{Convergence, ConvergenceSample},
     entry::LedgerEntry,
-    merge::{Merged, Merger, SourceId},
+    funnel::Funnels,
+    merge::{BackendKill, Merged, Merger, SourceId},
     reconcile::{self, Bounds, Faults},
     session::Session,
     verdict::{self, Verdict},
@@ -44,12 +45,8 @@ pub(super) struct Kill {
 /// For a progress line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LiveView {
-    /// All scenarios.
-    pub total: Funnel,
-    /// By number of the scenario.
-    pub scenarios: BTreeMap<u16, Funnel>,
-    /// Being dialled.
-    pub dialling: u64,
+    /// How far the sessions came.
+    pub funnels: Funnels,
     /// Live sessions by the counters of all backends, as last read.
     pub counted: i64,
     /// Polls that failed.
@@ -65,10 +62,11 @@ impl Ledger {
     pub fn new(config: LedgerConfig) -> Self {
         let watches = config.backends.iter().map(|_| Watch::default()).collect();
         let convergence = Convergence::new(config.start_us);
+        let book = Book::new(config.scenarios.clone());
         Self {
             config,
             merger: Merger::default(),
-            book: Book::default(),
+            book,
             boots: BTreeMap::new(),
             watches,
             waiting: VecDeque::new(),
@@ -104,7 +102,7 @@ impl Ledger {
     /// The plan kills this backend process now. Call it before the signal is sent, so that nothing that follows from it can be older.
     pub fn backend_killed(&mut self, backend: usize, boot_id: &str, at_us: u64) {
         let boot = self.book.boot(boot_id);
-        self.merger.kill(boot, at_us);
+        self.merger.kill(BackendKill { boot, at_us, backend });
         if let Some(state) = self.boots.get_mut(&boot) {
             state.killed_us = Some(at_us);
         }
@@ -135,16 +133,18 @@ impl Ledger {
         self.convergence.drain()
     }
 
+    /// How far the sessions came, up to the last step that every shard has told.
+    pub fn funnels(&self) -> &Funnels {
+        self.book.funnels()
+    }
+
     /// Where things stand.
     pub fn live(&self) -> LiveView {
         let faults = &self.faults;
         let records = &faults.records;
         let current = || self.watches.iter().filter_map(|watch| self.boots.get(watch.boots.last()?));
         LiveView {
-            total: self.book.funnel().clone(),
-            scenarios: self.book.scenarios().clone(),
-            dialling: self.book.sessions.values().filter(|s| s.attempted.is_some() && s.accepted.is_none() && s.over.is_none()).count()
-                as u64,
+            funnels: self.funnels().clone(),
             counted: current().filter_map(|boot| Some(boot.waiting.as_ref().or(boot.last.as_ref())?.active.0)).sum(),
             gaps: self.watches.iter().map(|watch| watch.gaps).sum(),
             proven: records.doubles.total + records.empties + records.unknown.total + faults.torn + faults.negative + faults.late.total,
@@ -221,7 +221,7 @@ impl Ledger {
             match merged {
                 Merged::Entry(source, entry) => self.book.apply(source, entry),
                 Merged::WorkerLost(loss) => self.book.worker_lost(loss),
-                Merged::BackendKilled(boot, at_us) => self.book.backend_killed(boot, at_us),
+                Merged::BackendKilled(kill) => self.book.backend_killed(kill.backend, kill.boot, kill.at_us),
             }
         }
         let horizon = self.merger.horizon_us();

@@ -24,8 +24,19 @@ pub enum Merged {
     Entry(SourceId, LedgerEntry),
     /// A worker process is gone.
     WorkerLost(WorkerLoss),
-    /// The plan killed a backend process (by its number in the book), at this unix time.
-    BackendKilled(usize, u64),
+    /// The plan killed a backend process.
+    BackendKilled(BackendKill),
+}
+
+/// A backend process that the plan killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BackendKill {
+    /// Number in the book.
+    pub boot: usize,
+    /// When, unix microseconds.
+    pub at_us: u64,
+    /// Index into the targets.
+    pub backend: usize,
 }
 
 /// A worker process that is gone, and what it may have taken with it.
@@ -54,7 +65,7 @@ struct Source {
 pub struct Merger {
     sources: BTreeMap<SourceId, Source>,
     losses: Vec<WorkerLoss>,
-    kills: Vec<(usize, u64)>,
+    kills: Vec<BackendKill>,
     irregular: u64,
 }
 
@@ -99,8 +110,8 @@ impl Merger {
     }
 
     /// The plan kills a backend process; sessions that ended before are told first.
-    pub fn kill(&mut self, boot: usize, at_us: u64) {
-        self.kills.push((boot, at_us));
+    pub fn kill(&mut self, kill: BackendKill) {
+        self.kills.push(kill);
     }
 
     /// Nothing more will come from anybody.
@@ -140,9 +151,9 @@ impl Merger {
         let mut losses: Vec<WorkerLoss> = self.losses.extract_if(.., |loss| due(loss.at_us)).collect();
         losses.sort_by_key(|loss| loss.worker);
         out.extend(losses.into_iter().map(|loss| ((loss.at_us, 1), Merged::WorkerLost(loss))));
-        let mut kills: Vec<(usize, u64)> = self.kills.extract_if(.., |(_, at_us)| due(*at_us)).collect();
+        let mut kills: Vec<BackendKill> = self.kills.extract_if(.., |kill| due(kill.at_us)).collect();
         kills.sort_unstable();
-        out.extend(kills.into_iter().map(|(boot, at_us)| ((at_us, 2), Merged::BackendKilled(boot, at_us))));
+        out.extend(kills.into_iter().map(|kill| ((kill.at_us, 2), Merged::BackendKilled(kill))));
         // Stable: sources stand in the order of their ids, each in its own order.
         out.sort_by_key(|(key, _)| *key);
         out.into_iter().map(|(_, merged)| merged).collect()

@@ -1,7 +1,7 @@
 //! What the driver did to every session, and what the backends' counters say of it.
 //!
 //! Steps of sessions come from many shards and worker processes. [`merge`] puts them in order of time, [`book`] keeps every session
-//! from scheduled to ended, [`boot`] takes in what one backend process says, [`reconcile`] judges each of its samples against the
+//! from scheduled to ended, [`funnel`] counts how far they came, [`boot`] takes in what one backend process says, [`reconcile`] judges each of its samples against the
 //! book at that time, [`convergence`] tells how long the counters took to follow a forced end, and [`verdict`] names what is wrong.
 //! [`Ledger`] ties them together. All of it is pure: time comes with the calls, and the same calls give the same verdict.
 //!
@@ -15,6 +15,7 @@ pub mod config;
 pub mod convergence;
 pub mod entry;
 pub mod finding;
+pub mod funnel;
 mod keeper;
 mod look;
 pub mod merge;
@@ -30,6 +31,7 @@ pub use config::{BackendConfig, LedgerConfig, Windows};
 pub use convergence::{ConvergenceRow, ConvergenceSample};
 pub use entry::{FailureCause, Finish, LedgerEntry, LedgerEvent};
 pub use finding::{Class, DefectName, Finding};
+pub use funnel::{Funnel, Funnels};
 pub use keeper::{Ledger, LiveView};
 pub use merge::SourceId;
 pub use verdict::{Judgement, Verdict};

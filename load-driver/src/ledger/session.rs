@@ -38,6 +38,8 @@ pub struct Session {
     pub record: Option<Record>,
     /// Without a record: the first time at which totals, or a new process, agreed that it is gone; the driver's clock.
     pub agreed_us: Option<u64>,
+    /// The plan killed its worker or backend while it was dialled: that it came to nothing is no failure.
+    pub dial_cut: bool,
 }
 
 /// Acceptance of a session.

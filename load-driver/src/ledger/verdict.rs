@@ -1,14 +1,11 @@
 //! The end of the proof: a last look at every boot, what is wrong by name, and the numbers beside it.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use super::{
-    book::Funnel,
     convergence::ConvergenceRow,
-    entry::FailureCause,
     finding::{DefectName, Finding, Names},
+    funnel::Funnels,
     keeper::Ledger,
     look::{Last, ghost_sessions, look, unseen},
     naming::name,
@@ -16,9 +13,6 @@ use super::{
     session::Session,
 };
 use crate::plan::EndKind;
-
-/// Exit code of a run whose counters disagree with the ledger.
-pub const EXIT_DISAGREE: u8 = 98;
 
 /// What the proof came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,12 +89,8 @@ pub struct Verdict {
     pub judgement: Judgement,
     /// What is wrong; empty on a clean run.
     pub findings: Vec<Finding>,
-    /// Over all scenarios.
-    pub funnel: Funnel,
-    /// By number of the scenario.
-    pub scenarios: BTreeMap<u16, Funnel>,
-    /// Failures and breaks by cause.
-    pub causes: Vec<(FailureCause, u64)>,
+    /// How far the sessions came.
+    pub funnels: Funnels,
     /// Neither counted nor not.
     pub in_doubt: InDoubt,
     /// By kind of end and protocol.
@@ -114,11 +104,6 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// 98 unless everything agrees (or nothing was watched).
-    pub fn exit_code(&self) -> Option<u8> {
-        matches!(self.judgement, Judgement::Disagree | Judgement::Unverified).then_some(EXIT_DISAGREE)
-    }
-
     /// The finding of this name.
     pub fn finding(&self, name: DefectName) -> Option<&Finding> {
         self.findings.iter().find(|finding| finding.name == name)
@@ -210,9 +195,6 @@ fn conclude(ledger: &Ledger, mut last: Last, findings: Vec<Finding>, in_doubt: I
     if ledger.irregular() > 0 {
         irregular.push(format!("{} steps came out of order of time", ledger.irregular()));
     }
-    if !ledger.book.funnel().adds_up() {
-        irregular.push(format!("the funnel does not add up: {:?}", ledger.book.funnel()));
-    }
     let watched = ledger.config.backends.iter().any(|backend| backend.watched);
     let judgement = match findings.as_slice() {
         [] if !watched => Judgement::NotWatched,
@@ -223,9 +205,7 @@ fn conclude(ledger: &Ledger, mut last: Last, findings: Vec<Finding>, in_doubt: I
     Verdict {
         judgement,
         findings,
-        funnel: ledger.book.funnel().clone(),
-        scenarios: ledger.book.scenarios().clone(),
-        causes: ledger.book.causes().iter().map(|(cause, n)| (*cause, *n)).collect(),
+        funnels: ledger.funnels().clone(),
         in_doubt,
         convergence: ledger.convergence.rows(),
         backends: last.backends,

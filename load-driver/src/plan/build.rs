@@ -79,7 +79,7 @@ fn plan_scenario(number: u16, name: &str, from: &Scenario, seed: u64, library: &
         ack_every: from.ack_every,
         response_timeout: from.response_timeout.0,
         start_timeout: from.start_timeout.0,
-        expect_rejected: from.expect_rejected,
+        expect: from.expect,
     })
 }
 

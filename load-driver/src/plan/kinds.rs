@@ -13,6 +13,16 @@ pub enum Protocol {
     Websocket,
 }
 
+/// What a scenario is meant to show although it is no good end: then it is no failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Expect {
+    /// The backend is full and refuses sessions.
+    Rejected,
+    /// The backend's deadline ends sessions.
+    TimedOut,
+}
+
 /// How a session is made to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -23,7 +23,7 @@ use proto::{ids::PlanIndex, time::Micros};
 
 pub use self::{
     build::PlanError,
-    kinds::{EndKind, Protocol},
+    kinds::{EndKind, Expect, Protocol},
     outline::{Outline, Outlook},
     scenario::{ActTemplate, Conversation, Lane, ScenarioPlan, TurnTemplate, WaitTemplate},
     session::{Act, SessionPlan, TurnPlan, Wait},

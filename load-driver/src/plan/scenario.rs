@@ -4,12 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use proto::{audio::AudioFormat, dist::Distribution, time::Micros};
 
-use super::{EndKind, Protocol};
+use super::{EndKind, Expect, Protocol};
 use crate::audio::Utterance;
 
 /// One scenario: who speaks how, and when sessions begin.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "independent switches, each a key of the profile")]
 pub struct ScenarioPlan {
     /// Position in the plan.
     pub number: u16,
@@ -45,8 +44,8 @@ pub struct ScenarioPlan {
     pub response_timeout: Duration,
     /// Longest wait from dial to acceptance.
     pub start_timeout: Duration,
-    /// Refusals are what this scenario is for: they are no errors.
-    pub expect_rejected: bool,
+    /// What this scenario is for: no error.
+    pub expect: Option<Expect>,
 }
 
 /// A place in time where sessions begin.

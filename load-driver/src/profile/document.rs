@@ -100,6 +100,19 @@ impl Document {
         ProfileError::Invalid(vec![self.diagnostic(self.locate(path), message, help)])
     }
 
+    /// Something wrong within a text, so many characters from its begin: the caret stands there where the line shows the text as it is.
+    pub fn error_in(&self, path: &[&str], text: &str, position: usize, message: impl Into<String>) -> ProfileError {
+        let mut found = self.diagnostic(self.locate(path), message, None);
+        if let Place::File { column, .. } = &mut found.place {
+            let from = *column as usize - 1;
+            let rest: String = found.line.chars().skip(from).collect();
+            if let Some(at) = rest.find(text) {
+                *column = (from + rest[..at].chars().count() + position) as u32 + 1;
+            }
+        }
+        ProfileError::Invalid(vec![found])
+    }
+
     /// Where the value of a path stands; where a key is not there, its nearest ancestor's key. List items go by their number.
     pub fn locate(&self, path: &[&str]) -> Place {
         let (mut node, mut place) = (&self.root, self.root.place.clone());

@@ -15,13 +15,12 @@ use super::{
 };
 use crate::{
     arrival::{self, Executor, Schedule, Stage},
-    plan::{EndKind, Protocol},
+    plan::{EndKind, Expect, Protocol},
 };
 
 /// One crowd of callers that behave alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map of scenario settings")]
-#[expect(clippy::struct_excessive_bools, reason = "independent switches, each a key of the profile")]
 pub struct Scenario {
     /// How sessions arrive.
     pub executor: ExecutorName,
@@ -100,9 +99,10 @@ pub struct Scenario {
     /// Longest wait from dial to acceptance.
     #[serde(default = "ten_seconds")]
     pub start_timeout: Span,
-    /// Refusals are what this scenario is for: they are no errors.
-    #[serde(default)]
-    pub expect_rejected: bool,
+    /// What this scenario is for, so that it is no error: `rejected` (a full backend refuses sessions) or `timed_out` (the backend's deadline
+    /// ends them).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expect: Option<Expect>,
     /// Free labels, kept with the results.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,

@@ -18,7 +18,7 @@ pub struct Threshold {
     /// End the run as soon as it fails.
     #[serde(rename = "abortOnFail")]
     pub abort_on_fail: bool,
-    /// Judge it from this run time on only.
+    /// Judge it during the run from so long after the warm-up on only.
     #[serde(rename = "delayAbortEval", skip_serializing_if = "Option::is_none")]
     pub delay_abort_eval: Option<Span>,
     /// Judge each stretch of this length on its own, not the run as a whole.
@@ -41,7 +41,7 @@ struct Long {
     /// End the run as soon as it fails.
     #[serde(default)]
     abort_on_fail: bool,
-    /// Judge it from this run time on only.
+    /// Judge it during the run from so long after the warm-up on only.
     delay_abort_eval: Option<Span>,
     /// Judge each stretch of this length on its own, not the run as a whole.
     window: Option<Span>,

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::{Counter, Funnel, Funnels, Metric, Registry};
-use crate::threshold::{Basis, Filter, Gauge, Source};
+use super::{Counter, Metric, Registry};
+use crate::{
+    ledger::{Funnel, Funnels},
+    threshold::{Basis, Filter, Gauge, Source},
+};
 
-/// The registry and the funnels of one run, seen by thresholds.
+/// The registry and the ledger of one run, seen by thresholds.
 #[derive(Debug, Clone, Copy)]
 pub struct Measurements<'a> {
     /// Latencies and counters.
@@ -45,7 +48,7 @@ impl Source for Measurements<'_> {
         let accepts = self.accepts(filter);
         let mut sum = Funnel::default();
         for number in (0..self.registry.labels().len()).filter(|n| accepts(*n)) {
-            sum.add(&self.funnels.scenario(number));
+            sum.add(&self.funnels.scenario(number as u16));
         }
         sum
     }

@@ -1,9 +1,8 @@
 //! What is measured: metrics by name, histograms per shard and interval, merged without loss.
 //!
 //! A [`ShardRecorder`] belongs to one shard and is emptied each second. The [`Registry`] merges what all of them took, across
-//! shards and processes; [`Funnels`] counts sessions by how far they came. [`Measurements`] shows both to thresholds.
+//! shards and processes. [`Measurements`] shows it and the ledger's funnels to thresholds.
 
-pub mod funnel;
 pub mod histogram;
 pub mod measurements;
 pub mod metric;
@@ -11,7 +10,6 @@ pub mod registry;
 pub mod series;
 pub mod shard;
 
-pub use funnel::{Funnel, Funnels};
 pub use measurements::Measurements;
 pub use metric::{Counter, Metric, Sample};
 pub use registry::{Registry, ScenarioLabel, Second};

@@ -26,13 +26,11 @@ pub struct ScenarioLabel {
     pub name: String,
     /// Transport.
     pub protocol: Protocol,
-    /// Refusals are what it is for.
-    pub expect_rejected: bool,
 }
 
 impl From<&ScenarioPlan> for ScenarioLabel {
     fn from(plan: &ScenarioPlan) -> Self {
-        Self { name: plan.name.clone(), protocol: plan.protocol, expect_rejected: plan.expect_rejected }
+        Self { name: plan.name.clone(), protocol: plan.protocol }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::record::{Sample, ShardRecorder};
 const START: u64 = 1_700_000_000_000_000;
 
 fn labels(n: usize) -> Vec<ScenarioLabel> {
-    (0..n).map(|n| ScenarioLabel { name: format!("s{n}"), protocol: Protocol::Grpc, expect_rejected: false }).collect()
+    (0..n).map(|n| ScenarioLabel { name: format!("s{n}"), protocol: Protocol::Grpc }).collect()
 }
 
 fn report(shard: usize, second: u64, scenarios: Vec<ScenarioInterval>) -> IntervalReport {

@@ -9,7 +9,8 @@ use super::summary::{
     ScenarioSummary, Summary,
 };
 use crate::{
-    record::{Counter, Funnels, Metric, Registry, histogram},
+    ledger::Funnels,
+    record::{Counter, Metric, Registry, histogram},
     report::Exit,
     system::{ProcessTrack, SaturationLimits, judge},
 };
@@ -69,10 +70,10 @@ fn scenarios(registry: &Registry, funnels: &Funnels) -> Vec<ScenarioSummary> {
     let one = |number: usize, name: &str, protocol| ScenarioSummary {
         name: name.to_owned(),
         protocol,
-        funnel: funnels.scenario(number),
+        funnel: funnels.scenario(number as u16),
         latencies: latencies(registry, |n| n == number).into_iter().filter(|row| row.response.is_some()).collect(),
         counts: counts(registry, |n| n == number).into_iter().filter(|(_, count)| *count > 0).collect(),
-        errors: funnels.errors(Some(number)),
+        errors: funnels.errors(Some(number as u16)),
     };
     labels.map(|(number, label)| one(number, &label.name, label.protocol)).collect()
 }
@@ -102,6 +103,8 @@ pub struct Known {
     pub stopped_early: Option<String>,
     /// From the monitor.
     pub thresholds: Vec<crate::threshold::ThresholdResult>,
+    /// From the ledger: steps that make no sense.
+    pub irregular: Vec<String>,
     /// From the ledger.
     pub counters: CountersSection,
     /// From the ledger.
@@ -160,7 +163,7 @@ fn invariants(funnels: &Funnels, known: &Known) -> Vec<Invariant> {
     let saturation = &known.generator.saturation;
     vec![
         invariant(FUNNEL, Some(contradictions.is_empty()), contradictions.join("; ")),
-        invariant(STEPS, Some(funnels.strays() == 0), format!("{} steps that fit no session", funnels.strays())),
+        invariant(STEPS, Some(known.irregular.is_empty()), known.irregular.join("; ")),
         // A run that was cut short may leave sessions open; one that ended by itself may not.
         invariant(OVER, (open == 0 || !cut_short).then_some(open == 0), format!("{open} sessions were not over at the end")),
         invariant(COUNTERS, counters, if findings.is_empty() { known.counters.basis.clone() } else { findings.join("; ") }),

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Exit, build};
 use crate::{
+    ledger::Funnel,
     plan::{EndKind, Protocol},
-    record::{Funnel, Series},
+    record::Series,
     system::Saturation,
     threshold::ThresholdResult,
 };

@@ -11,9 +11,9 @@ use super::{
 };
 use crate::{
     engine::IntervalReport,
-    ledger::{FailureCause, Finish, LedgerEntry, LedgerEvent},
+    ledger::{FailureCause, Finish, Funnels, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId},
     plan::{EndKind, Protocol},
-    record::{Counter, Funnels, Measurements, Metric, Registry, Sample, ScenarioLabel, ShardRecorder},
+    record::{Counter, Measurements, Metric, Registry, Sample, ScenarioLabel, ShardRecorder},
     system::{ProcessTrack, SaturationLimits},
     threshold::{Monitor, Spec, Threshold},
 };
@@ -22,9 +22,7 @@ const START: u64 = 1_700_000_000_000_000;
 const LIMITS: SaturationLimits = SaturationLimits { lag_p99_ms: 10.0, cores: 2.0 };
 
 fn labels() -> Vec<ScenarioLabel> {
-    [("talk", Protocol::Grpc), ("listen", Protocol::Websocket)]
-        .map(|(name, protocol)| ScenarioLabel { name: name.into(), protocol, expect_rejected: false })
-        .into()
+    [("talk", Protocol::Grpc), ("listen", Protocol::Websocket)].map(|(name, protocol)| ScenarioLabel { name: name.into(), protocol }).into()
 }
 
 fn run_info() -> RunInfo {
@@ -42,20 +40,30 @@ fn run_info() -> RunInfo {
     }
 }
 
-fn session(funnels: &mut Funnels, index: u64, scenario: u16, end: Option<LedgerEvent>) {
+fn session(ledger: &mut Ledger, index: u64, scenario: u16, end: Option<LedgerEvent>) {
     let protocol = if scenario == 0 { Protocol::Grpc } else { Protocol::Websocket };
-    let accepted = LedgerEvent::Accepted { session_id: "s".into(), backend_id: "b".into(), boot_id: "x".into() };
+    let accepted = LedgerEvent::Accepted { session_id: format!("s{index}"), backend_id: "b".into(), boot_id: "x".into() };
     let mut events = vec![
-        LedgerEvent::Scheduled { scenario, protocol, end: EndKind::Graceful, client_ref: String::new() },
+        LedgerEvent::Scheduled { scenario, protocol, end: EndKind::Graceful, client_ref: format!("run-{index}") },
         LedgerEvent::Attempted { backend: 0 },
     ];
     match end {
         Some(LedgerEvent::Failed { cause }) => events.push(LedgerEvent::Failed { cause }),
         other => events.extend([Some(accepted), other].into_iter().flatten()),
     }
-    for event in events {
-        funnels.apply(&LedgerEntry { index: PlanIndex(index), at_us: START, event });
-    }
+    let entries = events.into_iter().map(|event| LedgerEntry { index: PlanIndex(index), at_us: START, event }).collect();
+    ledger.entries(SourceId { worker: 0, shard: 0 }, entries, START);
+}
+
+fn ledger() -> Ledger {
+    Ledger::new(LedgerConfig::new("run", START, Vec::new()))
+}
+
+/// Of a run that is over.
+fn funnels(mut ledger: Ledger) -> Funnels {
+    let verdict = ledger.verdict();
+    assert!(verdict.irregular.is_empty(), "{:?}", verdict.irregular);
+    verdict.funnels
 }
 
 fn completed() -> LedgerEvent {
@@ -63,10 +71,10 @@ fn completed() -> LedgerEvent {
 }
 
 /// A run with figures by hand.
-fn recorded() -> (Registry, Funnels) {
+fn recorded() -> (Registry, Ledger) {
     let mut registry = Registry::new(START, labels());
     let mut recorder = ShardRecorder::new(2);
-    let mut funnels = Funnels::new(labels());
+    let mut ledger = ledger();
     for second in 0..10u64 {
         for n in 0..100u64 {
             let at = second * 1_000_000;
@@ -95,10 +103,10 @@ fn recorded() -> (Registry, Funnels) {
     }
     registry.finish();
     for index in 0..40 {
-        session(&mut funnels, index, u16::from(index % 4 == 0), Some(completed()));
+        session(&mut ledger, index, u16::from(index % 4 == 0), Some(completed()));
     }
-    session(&mut funnels, 50, 0, Some(LedgerEvent::Ended { finish: Finish::Forced(EndKind::TcpRst) }));
-    (registry, funnels)
+    session(&mut ledger, 50, 0, Some(LedgerEvent::Ended { finish: Finish::Forced(EndKind::TcpRst) }));
+    (registry, ledger)
 }
 
 fn track() -> ProcessTrack {
@@ -135,7 +143,8 @@ fn known(registry: &Registry) -> Known {
 }
 
 fn good() -> Summary {
-    let (registry, funnels) = recorded();
+    let (registry, ledger) = recorded();
+    let funnels = funnels(ledger);
     let thresholds = judged(
         &registry,
         &funnels,
@@ -145,9 +154,10 @@ fn good() -> Summary {
 }
 
 fn bad() -> Summary {
-    let (registry, mut funnels) = recorded();
-    session(&mut funnels, 60, 1, Some(LedgerEvent::Failed { cause: FailureCause::ConnectionRefused }));
-    session(&mut funnels, 61, 0, Some(LedgerEvent::Ended { finish: Finish::Lost(FailureCause::Reset) }));
+    let (registry, mut ledger) = recorded();
+    session(&mut ledger, 60, 1, Some(LedgerEvent::Failed { cause: FailureCause::ConnectionRefused }));
+    session(&mut ledger, 61, 0, Some(LedgerEvent::Ended { finish: Finish::Lost(FailureCause::Reset) }));
+    let funnels = funnels(ledger);
     let thresholds = judged(
         &registry,
         &funnels,
@@ -191,7 +201,7 @@ fn bad() -> Summary {
 /// A run in which nothing happened.
 fn empty() -> Summary {
     let registry = Registry::new(START, labels());
-    let funnels = Funnels::new(labels());
+    let funnels = Funnels::default();
     let thresholds = judged(&registry, &funnels, &[]);
     let generator = build::generator(&registry, &ProcessTrack::default(), LIMITS);
     summary(&registry, &funnels, Known { run: run_info(), thresholds, generator, ..Known::default() }, &[])
@@ -267,7 +277,8 @@ fn the_worst_reason_names_the_exit_code() {
     assert_eq!(everything.exit.code, 98);
     let reasons: Vec<u8> = everything.exit.reasons.iter().map(|r| r.code()).collect();
     assert_eq!(reasons, [98, 97, 96, 99, 105]);
-    let (registry, funnels) = recorded();
+    let (registry, ledger) = recorded();
+    let funnels = funnels(ledger);
     let code = |change: &dyn Fn(&mut Known), reasons: &[Exit]| {
         let mut known = known(&registry);
         change(&mut known);
@@ -279,6 +290,7 @@ fn the_worst_reason_names_the_exit_code() {
     assert_eq!(code(&|k| k.counters.findings.push(FindingRow::default()), &[]), 98, "a finding is never overlooked");
     assert_eq!(code(&|k| k.generator.saturation.saturated = true, &[Exit::Interrupted]), 97);
     assert_eq!(code(&|k| k.workers_lost = 1, &[]), 96);
+    assert_eq!(code(&|k| k.irregular.push("session 1 was scheduled twice".into()), &[]), 109);
     assert_eq!(code(&|k| k.thresholds = judged(&registry, &funnels, &[("barge_in_stop", "max<1")]), &[Exit::Interrupted]), 99);
     assert_eq!(code(&|_| {}, &[Exit::Interrupted]), 105);
 }
@@ -286,16 +298,17 @@ fn the_worst_reason_names_the_exit_code() {
 #[test]
 fn a_run_that_established_nothing_does_not_pass() {
     let registry = Registry::new(START, labels());
-    let mut funnels = Funnels::new(labels());
-    session(&mut funnels, 1, 0, Some(LedgerEvent::Failed { cause: FailureCause::ConnectionRefused }));
-    assert_eq!(summary(&registry, &funnels, Known::default(), &[]).exit.code, 106);
+    let mut ledger = ledger();
+    session(&mut ledger, 1, 0, Some(LedgerEvent::Failed { cause: FailureCause::ConnectionRefused }));
+    assert_eq!(summary(&registry, &funnels(ledger), Known::default(), &[]).exit.code, 106);
 }
 
 #[test]
 fn a_session_that_is_never_over_is_a_fault_unless_the_run_was_cut_short() {
     let registry = Registry::new(START, labels());
-    let mut funnels = Funnels::new(labels());
-    session(&mut funnels, 1, 0, None);
+    let mut ledger = ledger();
+    session(&mut ledger, 1, 0, None);
+    let funnels = funnels(ledger);
     assert_eq!(summary(&registry, &funnels, Known::default(), &[]).exit.code, 109);
     let cut = Known { stopped_early: Some("interrupted twice".into()), ..Known::default() };
     assert_eq!(summary(&registry, &funnels, cut, &[Exit::Interrupted]).exit.code, 105);

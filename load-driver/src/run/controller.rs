@@ -27,7 +27,7 @@ use crate::{
     ledger::{BackendConfig, Ledger, LedgerConfig, LiveView, SourceId, Windows},
     plan::{EndKind, Plan},
     profile::Target,
-    record::{Funnels, Measurements, Metric, Registry, ScenarioLabel, Second, ShardRecorder, histogram},
+    record::{Measurements, Metric, Registry, ScenarioLabel, Second, ShardRecorder, histogram},
     report::{Event, Exit, Reporters, RunInfo, Stage},
     system::{ProcessTrack, Sampler},
     threshold::Monitor,
@@ -98,7 +98,6 @@ pub(super) struct Run {
     pub(super) set: TargetSet,
     pub(super) ledger: Ledger,
     pub(super) registry: Registry,
-    pub(super) funnels: Funnels,
     pub(super) monitor: Monitor,
     pub(super) driver: Usage,
     pub(super) backends: BTreeMap<usize, Usage>,
@@ -149,7 +148,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     drop(news_in);
     let labels: Vec<ScenarioLabel> = plan.scenarios.iter().map(|s| ScenarioLabel::from(&**s)).collect();
     let monitor = Monitor::new(prepared.thresholds.clone());
-    let mut registry = Registry::new(start_us, labels.clone());
+    let mut registry = Registry::new(start_us, labels);
     if let Some((window, metrics)) = monitor.windows() {
         registry.keep_recent(window, metrics);
     }
@@ -166,7 +165,6 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         clock,
         ledger,
         registry,
-        funnels: Funnels::new(labels),
         monitor,
         driver: Usage::default(),
         backends: usage,
@@ -213,6 +211,7 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     }
     LedgerConfig {
         windows,
+        scenarios: job.prepared.plan.scenarios.iter().map(|scenario| scenario.expect).collect(),
         settle_us: counters.settle.micros(),
         poll_interval_us: counters.interval.micros(),
         ..LedgerConfig::new(job.run_id.clone(), start_us, backends)
@@ -352,7 +351,6 @@ impl Run {
         let source = |shard: usize| SourceId { worker, shard: shard as u32 };
         match event {
             EngineEvent::Ledger { shard, entries, complete_to_us } => {
-                entries.iter().for_each(|entry| self.funnels.apply(entry));
                 self.ledger.entries(source(shard), entries, complete_to_us);
             }
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
@@ -479,7 +477,7 @@ impl Run {
         let live = self.ledger.live();
         self.give_up_if_hopeless(now, &live);
         if self.stopped_early.is_none()
-            && let Some(result) = self.monitor.tick(&Measurements { registry: &self.registry, funnels: &self.funnels })
+            && let Some(result) = self.monitor.tick(&Measurements { registry: &self.registry, funnels: self.ledger.funnels() })
         {
             self.stopped_early = Some(format!("threshold {} {} failed", result.key, result.expression));
             self.stop(STOP_GRACE);
@@ -502,9 +500,9 @@ impl Run {
 
     /// Nothing but failures from the start: there is nothing to test.
     fn give_up_if_hopeless(&mut self, now: Micros, live: &LiveView) {
-        let total = &live.total;
+        let total = live.funnels.total();
         let (sessions, after) = HOPELESS;
-        let failed = total.failed + total.not_established;
+        let failed = total.sessions_failed();
         if self.stopped_early.is_none() && total.established == 0 && failed >= sessions && now - Micros::ZERO >= after {
             self.stopped_early = Some(format!("{failed} sessions failed and none was accepted"));
             self.reasons.push(Exit::TargetUnusable);

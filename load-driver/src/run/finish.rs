@@ -88,7 +88,8 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
         run: run.info.clone(),
         duration_s: over_at.0 as f64 / 1e6,
         stopped_early: run.stopped_early.clone(),
-        thresholds: run.monitor.results(&Measurements { registry: &run.registry, funnels: &run.funnels }),
+        thresholds: run.monitor.results(&Measurements { registry: &run.registry, funnels: &verdict.funnels }),
+        irregular: verdict.irregular.clone(),
         counters: counters(&verdict, &run.set.unwatched),
         convergence: verdict.convergence.iter().map(convergence_row).collect(),
         generator: build::generator(&run.registry, &run.driver.track, limits),
@@ -98,11 +99,7 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
     };
     let mut reasons = run.reasons.clone();
     reasons.dedup();
-    if !verdict.irregular.is_empty() {
-        tracing::error!("the ledger holds steps that make no sense: {}", verdict.irregular.join("; "));
-        reasons.push(Exit::InternalFault);
-    }
-    let summary = build::summary(&run.registry, &run.funnels, known, &reasons);
+    let summary = build::summary(&run.registry, &verdict.funnels, known, &reasons);
     complain(reporters.emit(Event::Finished(&summary)));
     Ok(summary.exit.reason)
 }
@@ -124,8 +121,8 @@ fn counters(verdict: &Verdict, unwatched: &[String]) -> CountersSection {
     CountersSection {
         status: match verdict.judgement {
             Judgement::Agree => CountersStatus::Agree,
-            // Not proven is not passed.
-            Judgement::Disagree | Judgement::Unverified => CountersStatus::Disagree,
+            Judgement::Disagree => CountersStatus::Disagree,
+            Judgement::Unverified => CountersStatus::Unverified,
             Judgement::NotWatched => CountersStatus::NotChecked,
         },
         basis: basis.join("; "),

@@ -105,7 +105,12 @@ pub fn thresholds(loaded: &Loaded) -> Result<Vec<Threshold>, ProfileError> {
                 allow_no_data: one.allow_no_data,
             };
             let parsed = Threshold::parse(key, &spec, &names);
-            all.push(parsed.map_err(|e| loaded.document.error(&["thresholds", key, &n.to_string()], e.message.clone(), None))?);
+            let path = ["thresholds", key, &n.to_string(), "threshold"];
+            all.push(
+                parsed.map_err(|e| {
+                    loaded.document.error_in(if e.text == key { &path[..2] } else { &path }, &e.text, e.position, e.message)
+                })?,
+            );
         }
     }
     Ok(all)

@@ -45,8 +45,7 @@ pub fn tick(plan: &Plan, now: Now<'_>) -> Tick {
 
 fn of(scenario: &ScenarioPlan, now: Now<'_>) -> ScenarioTick {
     let second = Micros(now.at.0.saturating_sub(1_000_000));
-    let funnel = |view: &LiveView| view.scenarios.get(&scenario.number).cloned().unwrap_or_default();
-    let (live, before) = (funnel(now.live), funnel(now.before));
+    let (live, before) = (now.live.funnels.scenario(scenario.number), now.before.funnels.scenario(scenario.number));
     let outlook = scenario.outlook();
     let closed = scenario.lanes.iter().any(|lane| lane.repeat);
     let planned = if closed {
@@ -61,7 +60,7 @@ fn of(scenario: &ScenarioPlan, now: Now<'_>) -> ScenarioTick {
         target: planned as f64,
         actual: if closed { live.live as f64 } else { live.requested.saturating_sub(before.requested) as f64 },
         active: live.live,
-        failed: live.failed + live.not_established,
+        failed: live.sessions_failed(),
         progress: if span > 0.0 { ((now.at - outlook.from).as_secs_f64() / span).min(1.0) } else { 0.0 },
     }
 }

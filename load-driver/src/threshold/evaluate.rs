@@ -7,7 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Aggregate, Basis, Filter, Gauge, Measure, Sessions, Threshold};
-use crate::record::{Counter, Funnel, Metric, histogram};
+use crate::{
+    ledger::Funnel,
+    record::{Counter, Metric, histogram},
+};
 
 /// Where figures come from. Without a window: the measured part of the run so far, the warm-up excluded.
 pub trait Source {

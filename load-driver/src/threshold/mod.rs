@@ -33,7 +33,7 @@ pub struct Spec {
     pub threshold: String,
     /// Stop the run as soon as it fails.
     pub abort_on_fail: bool,
-    /// No judgement before so much of the measured part.
+    /// No judgement during the run before so long after the warm-up.
     pub delay_abort_eval: Duration,
     /// Judge each span of this length instead of the whole: it must hold in every one.
     pub window: Option<Duration>,

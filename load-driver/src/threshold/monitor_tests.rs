@@ -4,7 +4,8 @@ use hdrhistogram::Histogram;
 
 use super::*;
 use crate::{
-    record::{Counter, Funnel, histogram},
+    ledger::Funnel,
+    record::{Counter, histogram},
     threshold::{Basis, Filter, Gauge, Spec, Unit},
 };
 

@@ -76,7 +76,7 @@ pub(super) fn scenario(turns: Vec<TurnTemplate>) -> ScenarioPlan {
         ack_every: 0,
         response_timeout: Duration::from_secs(10),
         start_timeout: Duration::from_secs(5),
-        expect_rejected: false,
+        expect: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The proof of the proof: it names each defect with its size, and is silent without one.
 
+mod funnel;
 mod sim;
 
 use proptest::prelude::*;
@@ -68,11 +69,12 @@ fn silent(world: &World) -> Result<(), TestCaseError> {
     let verdict = &ran.verdict;
     prop_assert!(verdict.findings.is_empty(), "{:#?}\n{:#?}", verdict.findings, verdict.notes);
     prop_assert_eq!(verdict.judgement, Judgement::Agree);
-    prop_assert_eq!(verdict.exit_code(), None);
     prop_assert!(verdict.irregular.is_empty(), "{:?}", verdict.irregular);
-    prop_assert!(verdict.funnel.adds_up(), "{:?}", verdict.funnel);
-    prop_assert_eq!(verdict.funnel.completed, ran.goodbyes);
-    prop_assert!(verdict.funnel.live == 0, "{:?}", verdict.funnel);
+    let total = verdict.funnels.total();
+    prop_assert_eq!(total.contradictions(), Vec::<String>::new());
+    prop_assert_eq!(total.completed, ran.goodbyes);
+    prop_assert!(total.waiting + total.dialling + total.live == 0, "{:?}", total);
+    prop_assert_eq!(verdict.funnels.errors(None).values().sum::<u64>(), total.sessions_failed());
     for row in &verdict.convergence {
         prop_assert!(row.ghosts == 0 && row.false_capacity == 0, "{row:?}");
         prop_assert!(row.detected <= row.killed, "{row:?}");
@@ -153,7 +155,7 @@ fn each_defect_at_five_percent_is_the_only_finding() {
         let ran = World { defect: Some((defect, 0.05)), ..World::of(mix(400)) }.run();
         assert!(ran.strikes > 1, "{defect:?} struck {}", ran.strikes);
         assert_eq!(names(&ran.verdict), [(name, ran.strikes)], "{defect:?}: {:#?}", ran.verdict.findings);
-        assert_eq!(ran.verdict.exit_code(), Some(98));
+        assert_eq!(ran.verdict.judgement, Judgement::Disagree);
         let finding = ran.verdict.finding(name).unwrap();
         if !matches!(defect, Defect::TornSnapshot | Defect::DecrementOnReject | Defect::NeverAdded) {
             assert_eq!(finding.session_ids.len() as u64, ran.strikes.min(20), "{finding:?}");
@@ -219,7 +221,6 @@ fn others_sessions_on_a_shared_target_are_no_ghosts() {
 fn no_look_after_the_last_end_is_no_pass() {
     let ran = World { blind: Some((6_000, 900_000)), ..World::of(mix(200)) }.run();
     assert_eq!(ran.verdict.judgement, Judgement::Unverified);
-    assert_eq!(ran.verdict.exit_code(), Some(98));
     let ran = World { blind: Some((0, 900_000)), ..World::of(mix(20)) }.run();
     assert_eq!(ran.verdict.judgement, Judgement::Unverified);
 }
@@ -333,7 +334,7 @@ proptest! {
         let other = merged(&shards, &turns, step, lost);
         prop_assert_eq!(&plain, &other);
         let time = |m: &merge::Merged| match m { merge::Merged::Entry(_, e) => e.at_us, merge::Merged::WorkerLost(l) => l.at_us,
-            merge::Merged::BackendKilled(_, at_us) => *at_us };
+            merge::Merged::BackendKilled(kill) => kill.at_us };
         prop_assert!(plain.windows(2).all(|w| time(&w[0]) <= time(&w[1])), "{plain:?}");
         let told: usize = shards.iter().map(Vec::len).sum();
         prop_assert_eq!(plain.len(), told + usize::from(lost.is_some_and(|n| (n as usize) < shards.len())));
@@ -364,8 +365,9 @@ fn a_book_fed_nonsense_says_so_and_stays_whole() {
     ];
     for (index, event) in steps {
         book.apply(source, entry(index, event));
-        assert!(book.funnel().adds_up(), "{:?}", book.funnel());
+        assert_eq!(book.funnels().total().contradictions(), Vec::<String>::new());
     }
     assert_eq!(book.irregular().len(), 8, "{:?}", book.irregular());
-    assert_eq!((book.funnel().established, book.funnel().failed, book.funnel().live), (1, 1, 0));
+    let total = book.funnels().total();
+    assert_eq!((total.established, total.failed, total.live), (1, 1, 0));
 }
