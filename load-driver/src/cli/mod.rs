@@ -50,7 +50,7 @@ enum Command {
     Profiles,
     /// An embedded backend: `agent-server serve` in this binary.
     #[command(hide = true)]
-    Backend(agent_server::serve::ServeArgs),
+    Backend(Box<agent_server::serve::ServeArgs>),
     /// A process that runs sessions for a driver: a job on standard input, events on standard output.
     #[command(hide = true)]
     Worker,
@@ -110,7 +110,7 @@ pub fn main() -> ExitCode {
         },
         Command::Schema => schema::schema().print(),
         Command::Profiles => profiles::profiles().print(),
-        Command::Backend(args) => match agent_server::serve::run(args) {
+        Command::Backend(args) => match agent_server::serve::run(*args) {
             Ok(code) => code,
             Err(error) => fail(&format!("{error:#}"), Exit::InvalidProfile),
         },

@@ -24,7 +24,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why an embedded backend could not be had.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to start embedded backend {index}: {reason}; its log is {}", log.display())]
-pub struct BackendError {
+pub(super) struct BackendError {
     index: usize,
     reason: String,
     log: PathBuf,
@@ -32,15 +32,15 @@ pub struct BackendError {
 
 /// How to start backend processes.
 #[derive(Debug, Clone)]
-pub struct BackendSpec {
+pub(super) struct BackendSpec {
     /// This binary.
-    pub program: PathBuf,
+    pub(super) program: PathBuf,
     /// Settings of the profile, as a config file for `agent-server`.
-    pub config: PathBuf,
+    pub(super) config: PathBuf,
     /// Further flags, such as defects.
-    pub flags: Vec<String>,
+    pub(super) flags: Vec<String>,
     /// Where logs go.
-    pub log_dir: PathBuf,
+    pub(super) log_dir: PathBuf,
 }
 
 /// The line that a backend prints on stdout once it listens.
@@ -53,50 +53,45 @@ struct Ready {
 
 /// One running backend process. It ends when this process does: its stdin closes.
 #[derive(Debug)]
-pub struct Backend {
+pub(super) struct Backend {
     /// Position in the targets.
-    pub index: usize,
+    pub(super) index: usize,
     /// Sessions go here; the same after a restart.
-    pub address: SocketAddr,
+    pub(super) address: SocketAddr,
     /// Counters are here; the same after a restart.
-    pub admin: SocketAddr,
+    pub(super) admin: SocketAddr,
     /// Of the running process.
-    pub boot_id: String,
+    pub(super) boot_id: String,
     child: Child,
-    // Held, not used: the backend stops when it closes.
-    _stdin: Option<ChildStdin>,
+    /// Held: the backend stops when it closes.
+    stdin: Option<ChildStdin>,
     spec: BackendSpec,
 }
 
 impl Backend {
     /// Starts a backend on free loopback ports and waits until it listens.
-    pub async fn start(index: usize, spec: BackendSpec) -> Result<Self, BackendError> {
+    pub(super) async fn start(index: usize, spec: BackendSpec) -> Result<Self, BackendError> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let (child, stdin, ready) = spawn(index, &spec, any, any).await?;
-        Ok(Self { index, address: ready.address, admin: ready.admin, boot_id: ready.boot_id, child, _stdin: stdin, spec })
-    }
-
-    /// Process id, while it runs.
-    pub fn pid(&self) -> Option<u32> {
-        self.child.id()
+        Ok(Self { index, address: ready.address, admin: ready.admin, boot_id: ready.boot_id, child, stdin, spec })
     }
 
     /// `kill -9`, and waits until the process is gone.
-    pub async fn kill(&mut self) -> std::io::Result<()> {
+    pub(super) async fn kill(&mut self) -> std::io::Result<()> {
         self.child.kill().await
     }
 
     /// Starts a killed backend again on the same ports; it has a new boot id then.
-    pub async fn restart(&mut self) -> Result<(), BackendError> {
+    pub(super) async fn restart(&mut self) -> Result<(), BackendError> {
         let (child, stdin, ready) = spawn(self.index, &self.spec, self.address, self.admin).await?;
         self.child = child;
-        self._stdin = stdin;
+        self.stdin = stdin;
         self.boot_id = ready.boot_id;
         Ok(())
     }
 
     /// SIGTERM, then SIGKILL when that takes too long.
-    pub async fn stop(mut self) {
+    pub(super) async fn stop(mut self) {
         if let Some(pid) = self.child.id().and_then(|id| Pid::from_raw(id as i32)) {
             // It may be gone already; then there is nothing to stop.
             let _ = kill_process(pid, Signal::TERM);

@@ -8,7 +8,7 @@ use crate::plan::{EndKind, Plan, ScenarioPlan};
 
 /// Whom a kill strikes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Victim {
+pub(super) enum Victim {
     /// The worker process of this scenario.
     Worker {
         /// Index into the plan's scenarios.
@@ -23,15 +23,15 @@ pub enum Victim {
 
 /// One kill.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kill {
+pub(super) struct Kill {
     /// Run time.
-    pub at: Micros,
+    pub(super) at: Micros,
     /// Whom.
-    pub victim: Victim,
+    pub(super) victim: Victim,
 }
 
 /// Whether the sessions of a scenario run in a worker process of their own.
-pub fn needs_worker(scenario: &ScenarioPlan) -> bool {
+pub(super) fn needs_worker(scenario: &ScenarioPlan) -> bool {
     has(scenario, EndKind::KillWorker)
 }
 
@@ -41,7 +41,7 @@ fn has(scenario: &ScenarioPlan, kind: EndKind) -> bool {
 
 /// All kills of a plan, in order of time. Scenarios that wait for the same backend's death at the same moment share one kill; a scenario
 /// without a pinned backend kills them all.
-pub fn planned(plan: &Plan, backends: usize) -> Vec<Kill> {
+pub(super) fn planned(plan: &Plan, backends: usize) -> Vec<Kill> {
     let mut strikes = BTreeSet::new();
     for scenario in &plan.scenarios {
         let Some(at) = scenario.kill_at else { continue };

@@ -26,7 +26,7 @@ const QUEUE: usize = 64;
 
 /// What came of a look.
 #[derive(Debug)]
-pub enum Look {
+pub(super) enum Look {
     /// Counters.
     Sample(Box<CounterSample>),
     /// None: the backend did not answer.
@@ -42,15 +42,15 @@ pub enum Look {
 
 /// Polls until it is dropped.
 #[derive(Debug)]
-pub struct Poller {
+pub(super) struct Poller {
     /// What the looks gave, in order for each backend.
-    pub looks: Receiver<Look>,
+    pub(super) looks: Receiver<Look>,
     registry: Arc<AtomicBool>,
     _tasks: JoinSet<()>,
 }
 
 /// A look at one backend.
-pub async fn look(source: &mut dyn CounterSource, backend: usize, registry: bool, clock: Clock) -> Look {
+pub(super) async fn look(source: &mut dyn CounterSource, backend: usize, registry: bool, clock: Clock) -> Look {
     match source.poll(registry).await {
         Ok(sample) => Look::Sample(Box::new(sample)),
         Err(error) => Look::Gap { backend, at_us: clock.unix_us(clock.now()), reason: error.to_string() },
@@ -58,7 +58,7 @@ pub async fn look(source: &mut dyn CounterSource, backend: usize, registry: bool
 }
 
 /// A source for the admin port of a backend.
-pub fn source(backend: usize, admin: &str, clock: Clock) -> std::io::Result<AgentServerSource> {
+pub(super) fn source(backend: usize, admin: &str, clock: Clock) -> std::io::Result<AgentServerSource> {
     let address: Option<SocketAddr> = admin.to_socket_addrs()?.next();
     let address = address.ok_or_else(|| std::io::Error::other("the name has no address"))?;
     Ok(AgentServerSource::new(backend, address, clock, POLL_TIMEOUT))
@@ -66,7 +66,7 @@ pub fn source(backend: usize, admin: &str, clock: Clock) -> std::io::Result<Agen
 
 impl Poller {
     /// Polls these sources, each on its own, every `every`. Must be called inside a runtime.
-    pub fn start(sources: Vec<(usize, AgentServerSource)>, every: Duration, clock: Clock) -> Self {
+    pub(super) fn start(sources: Vec<(usize, AgentServerSource)>, every: Duration, clock: Clock) -> Self {
         let (sender, looks) = mpsc::channel(QUEUE);
         let registry = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
@@ -77,7 +77,7 @@ impl Poller {
     }
 
     /// From now on the backends are asked for the names of live sessions as well.
-    pub fn want_names(&self) {
+    pub(super) fn want_names(&self) {
         self.registry.store(true, Ordering::Relaxed);
     }
 }
@@ -95,6 +95,6 @@ async fn poll(backend: usize, mut source: AgentServerSource, every: Duration, cl
 }
 
 /// Unix time now, microseconds.
-pub fn unix_now(clock: &Clock) -> u64 {
+pub(super) fn unix_now(clock: &Clock) -> u64 {
     clock.unix_us(clock.now().max(Micros::ZERO))
 }

@@ -12,25 +12,25 @@ use crate::{
 
 /// What a tick is made of, beside the plan.
 #[derive(Debug, Clone, Copy)]
-pub struct Now<'a> {
+pub(super) struct Now<'a> {
     /// Run time.
-    pub at: Micros,
+    pub(super) at: Micros,
     /// What the run does.
-    pub stage: Stage,
+    pub(super) stage: Stage,
     /// Of the ledger.
-    pub live: &'a LiveView,
+    pub(super) live: &'a LiveView,
     /// Of the ledger, a second ago.
-    pub before: &'a LiveView,
+    pub(super) before: &'a LiveView,
     /// Live sessions and speaking users.
-    pub gauges: (u64, u64),
+    pub(super) gauges: (u64, u64),
     /// Of the last second.
     pub lag_p99_ms: Option<f64>,
     /// Of this process.
-    pub cpu_cores: Option<f64>,
+    pub(super) cpu_cores: Option<f64>,
 }
 
 /// The run now.
-pub fn tick(plan: &Plan, now: Now<'_>) -> Tick {
+pub(super) fn tick(plan: &Plan, now: Now<'_>) -> Tick {
     Tick {
         at: Duration::from_micros(now.at.0),
         planned: Duration::from_micros(plan.stops_at().0),

@@ -17,21 +17,21 @@ const REACH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The targets of a run.
 #[derive(Debug)]
-pub struct TargetSet {
+pub(super) struct TargetSet {
     /// Addresses by index, for the engines.
-    pub targets: Arc<Targets>,
+    pub(super) targets: Arc<Targets>,
     /// Processes that the run started; empty when the targets run already.
-    pub backends: Vec<Backend>,
+    pub(super) backends: Vec<Backend>,
     /// Counter sources by index, for those that have one.
-    pub sources: Vec<(usize, AgentServerSource)>,
+    pub(super) sources: Vec<(usize, AgentServerSource)>,
     /// First looks.
-    pub looks: Vec<Look>,
+    pub(super) looks: Vec<Look>,
     /// Why targets are not watched, in words.
-    pub unwatched: Vec<String>,
+    pub(super) unwatched: Vec<String>,
 }
 
 /// Starts or finds the targets, and takes the first look at their counters.
-pub async fn ready(job: &Job, clock: Clock) -> Result<TargetSet, RunError> {
+pub(super) async fn ready(job: &Job, clock: Clock) -> Result<TargetSet, RunError> {
     match &job.prepared.profile.target {
         Target::Embedded { backends } => embedded(job, *backends as usize, clock).await,
         Target::Addresses(addresses) => {

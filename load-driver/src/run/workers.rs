@@ -17,7 +17,7 @@ use crate::engine::{
 
 /// What comes from the workers.
 #[derive(Debug)]
-pub enum WorkerNews {
+pub(super) enum WorkerNews {
     /// An event of its engine.
     Event {
         /// Which worker, from 1.
@@ -36,17 +36,15 @@ pub enum WorkerNews {
 
 /// A running worker process. It ends when this process does: its stdin closes.
 #[derive(Debug)]
-pub struct Worker {
-    /// From 1; 0 is the engine of this process.
-    pub number: u32,
+pub(super) struct Worker {
     child: Child,
     stdin: Option<ChildStdin>,
     reader: Option<JoinHandle<()>>,
 }
 
 impl Worker {
-    /// Starts a worker on a job.
-    pub fn start(number: u32, program: &Path, job: &WorkerJob, news: Sender<WorkerNews>) -> io::Result<Self> {
+    /// Starts worker `number` (from 1; 0 is the engine of this process) on a job.
+    pub(super) fn start(number: u32, program: &Path, job: &WorkerJob, news: Sender<WorkerNews>) -> io::Result<Self> {
         use std::os::unix::process::CommandExt;
         let mut child = Command::new(program)
             .arg("worker")
@@ -57,7 +55,7 @@ impl Worker {
             .spawn()?;
         let mut stdin = child.stdin.take();
         let stdout = child.stdout.take();
-        let mut worker = Self { number, child, stdin: None, reader: None };
+        let mut worker = Self { child, stdin: None, reader: None };
         if let Some(stdout) = stdout {
             let reader = move || read_all(number, BufReader::new(stdout), &news);
             worker.reader = Some(thread::Builder::new().name(format!("worker-{number}")).spawn(reader)?);
@@ -69,25 +67,20 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Process id.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Passes a command on. A worker that is gone cannot take it; its `Gone` comes anyway.
-    pub fn tell(&mut self, command: &WorkerCommand) {
+    pub(super) fn tell(&mut self, command: &WorkerCommand) {
         if let Some(stdin) = &mut self.stdin {
             let _ = write_line(stdin, command);
         }
     }
 
     /// `kill -9`. `Gone` follows once everything it said before was read.
-    pub fn kill(&mut self) -> io::Result<()> {
+    pub(super) fn kill(&mut self) -> io::Result<()> {
         self.child.kill()
     }
 
     /// Closes its input, which ends it, and waits. The news channel must be read or closed meanwhile.
-    pub fn join(mut self) {
+    pub(super) fn join(mut self) {
         self.reap();
     }
 
