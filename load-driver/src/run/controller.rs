@@ -108,6 +108,8 @@ pub(super) struct Run {
     workers: BTreeMap<u32, Worker>,
     /// Which worker runs a scenario.
     worker_of: BTreeMap<u16, u32>,
+    /// Workers that have begun: they said something.
+    heard: BTreeSet<u32>,
     kills: Vec<Kill>,
     dead: Option<(usize, Instant)>,
     open: BTreeSet<SourceId>,
@@ -174,6 +176,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         engine: Some(engine),
         workers,
         worker_of,
+        heard: BTreeSet::new(),
         kills: kills::planned(plan, backends),
         dead: None,
         open,
@@ -349,6 +352,7 @@ impl Run {
 
     fn event(&mut self, worker: u32, event: EngineEvent, reporters: &mut Reporters) {
         let source = |shard: usize| SourceId { worker, shard: shard as u32 };
+        self.heard.insert(worker);
         match event {
             EngineEvent::Ledger { shard, entries, complete_to_us } => {
                 self.ledger.entries(source(shard), entries, complete_to_us);
@@ -442,6 +446,11 @@ impl Run {
             }
         }
         worker.join();
+        if !self.heard.contains(&number) {
+            // A kill that found nobody proves nothing, and must not look as if it did.
+            tracing::error!("worker {number} had not begun when it was to be killed: kill it later, or run less beside it");
+            self.workers_lost += 1;
+        }
         for source in self.open.iter().copied().filter(|s| s.worker == number).collect::<Vec<_>>() {
             self.open.remove(&source);
             self.registry.shard_gone(global_shard(number, source.shard as usize));
