@@ -21,6 +21,10 @@ pub struct Driver {
     pub streams_per_connection: u32,
     /// 99th percentile of schedule lag above which the run is `generator_saturated` and fails: its figures would be the driver's own.
     pub max_schedule_lag: Span,
+    /// Most sessions of a shard that may be connecting at the same moment; the others wait in the driver, and their response times hold
+    /// that wait.
+    #[schemars(range(min = 1))]
+    pub handshakes: u32,
     /// Longest wait for a connection, handshake included.
     pub connect_timeout: Span,
     /// HTTP/2 flow control of the driver's side.
@@ -34,6 +38,7 @@ impl Default for Driver {
             connections: 4,
             streams_per_connection: 1_000,
             max_schedule_lag: Span::millis(20),
+            handshakes: 256,
             connect_timeout: Span::seconds(10),
             http2: Http2::default(),
         }
@@ -69,6 +74,9 @@ impl Driver {
         }
         if self.streams_per_connection == 0 {
             c.error("streams_per_connection", "no stream fits on a connection", "write 1 or more; 1000 is the default");
+        }
+        if self.handshakes == 0 {
+            c.error("handshakes", "no session may connect", "write 1 or more; 256 is the default");
         }
         for (key, span) in [("max_schedule_lag", self.max_schedule_lag), ("connect_timeout", self.connect_timeout)] {
             c.positive(key, span);

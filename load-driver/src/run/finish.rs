@@ -28,6 +28,7 @@ pub(super) fn engine_options(profile: &Profile, shards: usize) -> EngineOptions 
     let driver = &profile.driver;
     EngineOptions {
         shards,
+        handshakes: driver.handshakes as usize,
         transport: TransportOptions {
             stream_window: driver.http2.stream_window,
             connection_window: driver.http2.connection_window,
