@@ -41,6 +41,7 @@ pub enum WireError {
 enum Head {
     Ledger { shard: usize, entries: Vec<LedgerEntry>, complete_to_us: u64 },
     Interval { shard: usize, from_us: u64, to_us: u64, active: u64, speaking: u64, warmup: bool, scenarios: Vec<Scenario> },
+    Ready,
     Done { shard: usize },
     Fatal { message: String },
 }
@@ -73,6 +74,7 @@ pub fn write_event(out: &mut impl Write, event: EngineEvent) -> Result<(), WireE
             let scenarios = scenarios.into_iter().map(|s| pack(s, &mut blobs)).collect::<Result<_, _>>()?;
             Head::Interval { shard, from_us, to_us, active, speaking, warmup, scenarios }
         }
+        EngineEvent::Ready => Head::Ready,
         EngineEvent::Done { shard } => Head::Done { shard },
         EngineEvent::Fatal { message } => Head::Fatal { message },
     };
@@ -140,6 +142,7 @@ fn parse(frame: &[u8]) -> Result<EngineEvent, WireError> {
             let scenarios = scenarios.into_iter().map(|s| unpack(s, &mut blobs)).collect::<Result<_, _>>()?;
             EngineEvent::Interval(IntervalReport { shard, from_us, to_us, active, speaking, warmup, scenarios })
         }
+        Head::Ready => EngineEvent::Ready,
         Head::Done { shard } => EngineEvent::Done { shard },
         Head::Fatal { message } => EngineEvent::Fatal { message },
     })

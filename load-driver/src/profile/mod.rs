@@ -159,10 +159,15 @@ pub fn load(source: &Source, overrides: &[Override]) -> Result<Profile, ProfileE
 pub fn open(source: &Source, overrides: &[Override]) -> Result<Loaded, ProfileError> {
     let (file, text) = source.read()?;
     let mut document = Document::parse(&file, &text)?;
-    for one in overrides {
+    // What decides which defaults a scenario gets comes before them, the rest after: it may name values that come from them.
+    let (before, after): (Vec<_>, Vec<_>) = overrides.iter().partition(|one| one.shapes_defaults());
+    for one in before {
         one.apply(&mut document)?;
     }
     fill_in_defaults(&mut document)?;
+    for one in after {
+        one.apply(&mut document)?;
+    }
     let mut profile = Profile::deserialize(&document.root).map_err(|error| {
         let place = error.place.unwrap_or_else(|| document.root.place.clone());
         ProfileError::Invalid(vec![document.diagnostic(place, error.message, error.help)])

@@ -35,10 +35,10 @@ use crate::{
 
 /// Events of shards that may wait for the controller.
 const EVENTS: usize = 1_024;
-/// Between the start of the processes and the start of the run: workers build their plan meanwhile.
-const LEAD: Duration = Duration::from_millis(500);
-/// Without workers nothing has to be waited for.
-const SHORT_LEAD: Duration = Duration::from_millis(20);
+/// Between the word to start and the start of the run, so that it reaches every worker in time.
+const LEAD: Duration = Duration::from_millis(50);
+/// A worker that has not built its plan by then never will.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// After Ctrl-C sessions get so long to say goodbye.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// A killed backend stays dead so long, as long as a supervisor might need.
@@ -112,6 +112,8 @@ pub(super) struct Run {
     heard: BTreeSet<u32>,
     kills: Vec<Kill>,
     dead: Option<(usize, Instant)>,
+    /// Backends that ended although nobody killed them.
+    fallen: BTreeSet<usize>,
     open: BTreeSet<SourceId>,
     events: Receiver<EngineEvent>,
     news: Receiver<WorkerNews>,
@@ -128,9 +130,11 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     let (plan, profile) = (&prepared.plan, &prepared.profile);
     let options = finish::engine_options(profile, shards(prepared));
     let with_workers: Vec<u16> = plan.scenarios.iter().filter(|s| kills::needs_worker(s)).map(|s| s.number).collect();
-    let lead = if with_workers.is_empty() { SHORT_LEAD } else { LEAD };
-    let now = Clock::start();
-    let clock = Clock::with_epoch_unix_us(unix_now(&now) + lead.as_micros() as u64);
+    let (news_in, mut news) = mpsc::channel(EVENTS);
+    let (mut workers, worker_of) = start_workers(job, &set, &with_workers, options, &news_in)?;
+    drop(news_in);
+    await_ready(&mut news, workers.len()).await?;
+    let clock = Clock::with_epoch_unix_us(unix_now(&Clock::start()) + LEAD.as_micros() as u64);
     let start_us = clock.unix_us(Micros::ZERO);
 
     let mut ledger = Ledger::new(ledger_config(job, &set, start_us));
@@ -145,9 +149,9 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         take_look(look, &mut ledger, &mut usage, &clock);
     }
 
-    let (news_in, news) = mpsc::channel(EVENTS);
-    let (workers, worker_of) = start_workers(job, &set, &with_workers, options, start_us, &news_in)?;
-    drop(news_in);
+    for worker in workers.values_mut() {
+        worker.tell(&WorkerCommand::Start { epoch_unix_us: start_us });
+    }
     let labels: Vec<ScenarioLabel> = plan.scenarios.iter().map(|s| ScenarioLabel::from(&**s)).collect();
     let monitor = Monitor::new(prepared.thresholds.clone());
     let mut registry = Registry::new(start_us, labels);
@@ -179,6 +183,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         heard: BTreeSet::new(),
         kills: kills::planned(plan, backends),
         dead: None,
+        fallen: BTreeSet::new(),
         open,
         events,
         news,
@@ -229,7 +234,6 @@ fn start_workers(
     set: &TargetSet,
     scenarios: &[u16],
     options: EngineOptions,
-    epoch_unix_us: u64,
     news: &Sender<WorkerNews>,
 ) -> anyhow::Result<Workers> {
     let program = std::env::current_exe()?;
@@ -243,13 +247,25 @@ fn start_workers(
             workers: 1,
             scenarios: Some(vec![*scenario]),
             targets: set.targets.authorities(),
-            epoch_unix_us,
             options: EngineOptions { shards: 1, ..options },
         };
         workers.insert(number, Worker::start(number, &program, &work, news.clone())?);
         worker_of.insert(*scenario, number);
     }
     Ok((workers, worker_of))
+}
+
+/// Until every worker has its plan.
+async fn await_ready(news: &mut Receiver<WorkerNews>, workers: usize) -> anyhow::Result<()> {
+    for _ in 0..workers {
+        match tokio::time::timeout(READY_TIMEOUT, news.recv()).await {
+            Ok(Some(WorkerNews::Event { event: EngineEvent::Ready, .. })) => {}
+            Ok(Some(WorkerNews::Event { worker, event: EngineEvent::Fatal { message } })) => anyhow::bail!("worker {worker}: {message}"),
+            Ok(other) => anyhow::bail!("a worker said {other:?} before the run began"),
+            Err(_) => anyhow::bail!("a worker had no plan after {READY_TIMEOUT:?}"),
+        }
+    }
+    Ok(())
 }
 
 fn take_look(look: Look, ledger: &mut Ledger, usage: &mut BTreeMap<usize, Usage>, clock: &Clock) {
@@ -290,7 +306,7 @@ impl Run {
         let over_at = self.clock.now();
         self.poller.want_names();
         self.drain_poller();
-        while !self.ledger.settled(unix_now(&self.clock)) && !self.gave_up() {
+        while !self.ledger.settled(unix_now(&self.clock)) && !self.gave_up() && !self.all_fallen(over_at) {
             let happening = self.next(&mut seconds).await;
             self.react(happening, reporters).await;
         }
@@ -357,6 +373,7 @@ impl Run {
             EngineEvent::Ledger { shard, entries, complete_to_us } => {
                 self.ledger.entries(source(shard), entries, complete_to_us);
             }
+            EngineEvent::Ready => {}
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
             EngineEvent::Done { shard } => {
                 self.ledger.source_done(source(shard));
@@ -483,6 +500,7 @@ impl Run {
         if let Some(sampler) = &mut self.sampler {
             self.driver.track.add(now, sampler.own());
         }
+        self.find_fallen();
         let live = self.ledger.live();
         self.give_up_if_hopeless(now, &live);
         if self.stopped_early.is_none()
@@ -505,6 +523,18 @@ impl Run {
         );
         complain(reporters.emit(Event::Tick(&tick)));
         self.before = live;
+    }
+
+    /// An embedded backend that ends by itself takes its counters along: there is nothing to wait for after the run.
+    fn find_fallen(&mut self) {
+        let restarting = self.dead.map(|(index, _)| index);
+        for backend in self.set.backends.iter_mut().filter(|b| Some(b.index) != restarting) {
+            if let Some(status) = backend.ended()
+                && self.fallen.insert(backend.index)
+            {
+                tracing::error!("backend {} ended by itself: {status}; see its log", backend.index);
+            }
+        }
     }
 
     /// Nothing but failures from the start: there is nothing to test.
@@ -540,6 +570,11 @@ impl Run {
     /// Interrupted twice.
     fn gave_up(&self) -> bool {
         self.reasons.iter().filter(|reason| **reason == Exit::Interrupted).count() > 1
+    }
+
+    /// What is left to agree with has had its settling time.
+    fn all_fallen(&self, over_at: Micros) -> bool {
+        !self.fallen.is_empty() && self.clock.now() > over_at + self.job.prepared.profile.counters.settle.0
     }
 
     fn stop(&mut self, grace: Duration) {
