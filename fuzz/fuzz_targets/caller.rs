@@ -39,7 +39,7 @@ defaults:
 scenarios:
   once: {}
   markers: {markers: true, ack_every: 1, session_length: 6s}
-  noisy: {send_silence: true, ack_every: 3, session_length: 10s, speaking_ratio: 0.3, format: mulaw_8k}
+  noisy: {send_silence: true, ack_every: 3, session_length: 10s, format: mulaw_8k}
   cut: {session_length: 3s, end: tcp_rst}
   cancelled: {session_length: 3s, end: cancel, protocol: websocket}
   killed: {session_length: 3s, end: kill_worker, kill_at: 15s}

@@ -5,8 +5,8 @@ use libfuzzer_sys::fuzz_target;
 use load_driver::profile::{Source, open_text};
 
 fuzz_target!(|text: &str| {
-    // Clips are those that the program carries: no input may name files of this machine.
-    if text.contains("audio_dir") {
+    // No input may name files of this machine; and to listen to a clip takes as long as hundreds of profiles without one.
+    if text.contains("audio_dir") || text.contains(".wav") {
         return;
     }
     let source = Source::Shipped("fuzz".to_owned());

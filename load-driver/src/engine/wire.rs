@@ -165,6 +165,10 @@ fn check_histogram(blob: &[u8]) -> Result<(), WireError> {
         let message = format!("{digits} digits from {low} to {high} in {payload} bytes are no histogram of this driver");
         return Err(WireError::Malformed(message));
     }
+    // Nine such bytes are a run of 2^63 empty bins, which the reader negates with overflow.
+    if blob[HEADER_BYTES as usize..].windows(9).any(|bytes| bytes == [0xff; 9]) {
+        return Err(WireError::Malformed("histogram with more bins than there are".to_owned()));
+    }
     Ok(())
 }
 
@@ -266,6 +270,16 @@ mod tests {
             assert!(error.contains("no histogram of this driver"), "{error}");
         }
         assert!(read_event(&mut interval_with(&good[..20]).as_slice()).is_err());
+    }
+
+    #[test]
+    fn a_histogram_with_a_run_of_more_bins_than_there_are_is_an_error_and_no_overflow() {
+        let mut blob = Vec::new();
+        V2Serializer::new().serialize(&histogram(&[1]), &mut blob).expect("writes");
+        blob.truncate(HEADER_BYTES as usize);
+        blob.extend([0xff; 9]);
+        blob[7] = 9;
+        assert!(read_event(&mut interval_with(&blob).as_slice()).is_err());
     }
 
     #[test]
