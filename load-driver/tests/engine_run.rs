@@ -5,7 +5,7 @@ mod engine_support;
 use std::{collections::BTreeMap, io::Write, sync::Arc, time::Duration};
 
 use agent_server::runtime::clock::Clock;
-use engine_support::backend::{self, Backend};
+use engine_support::backend::Backend;
 use load_driver::{
     engine::{
         Engine, EngineEvent, EngineHandle, EngineOptions, IntervalReport, Targets,
@@ -19,12 +19,6 @@ use load_driver::{
 };
 use proto::{frame::Outcome, time::Micros};
 use tokio::sync::mpsc;
-
-#[test]
-#[ignore = "the backend process of the other tests"]
-fn backend() {
-    backend::enter();
-}
 
 fn plan(yaml: &str) -> Plan {
     let folder = tempfile::tempdir().expect("a folder");

@@ -38,7 +38,7 @@ const EVENTS: usize = 1_024;
 /// Between the word to start and the start of the run, so that it reaches every worker in time.
 const LEAD: Duration = Duration::from_millis(50);
 /// A worker that has not built its plan by then never will.
-const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
 /// After Ctrl-C sessions get so long to say goodbye.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// A killed backend stays dead so long, as long as a supervisor might need.
