@@ -135,7 +135,11 @@ fn log_to_stderr() {
     let filter =
         tracing_subscriber::EnvFilter::try_from_env("LOAD_DRIVER_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     // A second one in the same process would be a fault of a test, not of a user.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .try_init();
 }
 
 fn worker() -> anyhow::Result<()> {
