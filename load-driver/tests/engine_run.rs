@@ -5,12 +5,12 @@ mod engine_support;
 use std::{collections::BTreeMap, io::Write, sync::Arc, time::Duration};
 
 use agent_server::runtime::clock::Clock;
-use engine_support::backend::{self, Backend};
+use engine_support::backend::Backend;
 use load_driver::{
     engine::{
         Engine, EngineEvent, EngineHandle, EngineOptions, IntervalReport, Targets,
         wire::read_event,
-        worker::{WorkerJob, run_worker},
+        worker::{WorkerCommand, WorkerJob, run_worker},
     },
     ledger::{FailureCause, Finish, LedgerEvent},
     plan::{EndKind, Plan},
@@ -19,12 +19,6 @@ use load_driver::{
 };
 use proto::{frame::Outcome, time::Micros};
 use tokio::sync::mpsc;
-
-#[test]
-#[ignore = "the backend process of the other tests"]
-fn backend() {
-    backend::enter();
-}
 
 fn plan(yaml: &str) -> Plan {
     let folder = tempfile::tempdir().expect("a folder");
@@ -45,6 +39,7 @@ struct Heard {
 impl Heard {
     fn hear(&mut self, event: EngineEvent, watermarks: &mut BTreeMap<usize, u64>) {
         match event {
+            EngineEvent::Ready => {}
             EngineEvent::Ledger { shard, entries, complete_to_us } => {
                 let watermark = watermarks.entry(shard).or_default();
                 for entry in entries {
@@ -279,7 +274,6 @@ fn a_worker_runs_its_part_and_leaves_when_its_input_ends() {
             workers: 2,
             scenarios: Some(vec![1]),
             targets: vec![backend.address.to_string()],
-            epoch_unix_us: Clock::start().unix_us(Micros::ZERO),
             options: EngineOptions::default(),
         };
         let (input, mut commands) = std::io::pipe().expect("a pipe");
@@ -287,6 +281,9 @@ fn a_worker_runs_its_part_and_leaves_when_its_input_ends() {
         let plan = whole.clone();
         let thread = std::thread::spawn(move || run_worker(std::io::BufReader::new(input), output, |_| Ok(plan)));
         writeln!(commands, "{}", serde_json::to_string(&job).expect("json")).expect("written");
+        assert!(matches!(read_event(&mut events), Ok(Some(EngineEvent::Ready))), "a worker is ready before it is started");
+        let start = WorkerCommand::Start { epoch_unix_us: Clock::start().unix_us(Micros::ZERO) };
+        writeln!(commands, "{}", serde_json::to_string(&start).expect("json")).expect("written");
         let (mut heard, mut watermarks) = (Heard::default(), BTreeMap::new());
         while heard.done == 0 {
             heard.hear(read_event(&mut events).expect("frames").expect("more, before it is done"), &mut watermarks);

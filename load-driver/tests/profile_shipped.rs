@@ -197,6 +197,9 @@ fn overrides_reach_into_defaults_lists_and_new_keys() {
     let tools = profile.scenarios.get("tools").unwrap();
     assert_eq!(tools.duration.unwrap().0, Duration::from_secs(7));
     assert_eq!(serde_json::to_value(tools).unwrap()["conversations"][0]["turns"][0]["tool"]["takes"], "uniform(1s, 2s)");
+    let inherited = load(&Source::of("talkers"), &[set("scenarios.grpc.stages.0.target=7")]).unwrap_or_else(|error| panic!("{error}"));
+    let stages = serde_json::to_value(inherited.scenarios.get("grpc").unwrap()).unwrap()["stages"].clone();
+    assert_eq!((&stages[0]["target"], &stages[1]["target"]), (&7.0.into(), &500.0.into()), "a value that comes from the defaults");
     overrides.push(Override::seed("8", "--seed 8"));
     assert_eq!(load(&Source::of("quickstart"), &overrides).unwrap().seed, 8, "the flag wins over the environment");
     let target = Override::target("10.0.0.1:7000, 10.0.0.2:7000", "--target ...");

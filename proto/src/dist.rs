@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::time::{format_duration, parse_duration};
 
 /// No draw is longer: a heavy tail must not outlive the run by years.
-pub const MAX_DRAW: Duration = Duration::from_secs(24 * 3_600);
+pub const MAX_DRAW: Duration = Duration::from_hours(24);
 
 /// A duration that may be drawn.
 #[derive(Debug, Clone, PartialEq)]

@@ -296,7 +296,7 @@ fn to_json<M: Message>(descriptor: &MessageDescriptor, message: &M) -> String {
         .and_then(|()| dynamic.serialize_with_options(&mut serde_json::Serializer::new(&mut out), &options).map_err(|e| e.to_string()));
     // Own messages always fit their own descriptor; should they not, the reader gets JSON that says so.
     if let Err(e) = written {
-        return format!("{{\"error\":{{\"code\":\"ERROR_CODE_INTERNAL\",\"message\":{:?}}}}}", e);
+        return format!("{{\"error\":{{\"code\":\"ERROR_CODE_INTERNAL\",\"message\":{e:?}}}}}");
     }
     String::from_utf8_lossy(&out).into_owned()
 }

@@ -114,17 +114,9 @@ pub fn format_duration(duration: Duration) -> String {
         _ if us < 60_000_000 => format!("{}s", us as f64 / 1e6),
         _ => {
             let (hours, minutes, rest) = (us / 3_600_000_000, us / 60_000_000 % 60, us % 60_000_000);
-            let mut text = String::new();
-            if hours > 0 {
-                text.push_str(&format!("{hours}h"));
-            }
-            if minutes > 0 {
-                text.push_str(&format!("{minutes}m"));
-            }
-            if rest > 0 {
-                text.push_str(&format_duration(Duration::from_micros(rest)));
-            }
-            text
+            let part = |n: u64, unit: &str| if n > 0 { format!("{n}{unit}") } else { String::new() };
+            let rest = if rest > 0 { format_duration(Duration::from_micros(rest)) } else { String::new() };
+            part(hours, "h") + &part(minutes, "m") + &rest
         }
     }
 }

@@ -45,6 +45,12 @@ impl Clock {
         Micros(unix_us.saturating_sub(self.epoch_unix_us))
     }
 
+    /// From now to a moment; zero when it is past.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads clocks")]
+    pub fn until(&self, at: Micros) -> Duration {
+        self.instant(at).saturating_duration_since(Instant::now())
+    }
+
     /// For sleeping until a moment.
     pub fn instant(&self, at: Micros) -> Instant {
         self.epoch + Duration::from_micros(at.0)

@@ -19,7 +19,6 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Caller {
     pub(super) fn start(&mut self, fresh: bool, now: Micros, out: &mut Vec<Action>) {
-        self.report_dial(out);
         if fresh {
             self.measure_from_start(Metric::Connect, now, out);
         }
@@ -73,14 +72,6 @@ impl Caller {
     /// A sample from the scheduled arrival and from the dial.
     pub(super) fn measure_from_start(&self, metric: Metric, now: Micros, out: &mut Vec<Action>) {
         out.push(Action::Measure(Sample { metric, intended: self.plan.start, actual: self.dialed, to: now }));
-    }
-
-    fn report_dial(&mut self, out: &mut Vec<Action>) {
-        if !self.dial_reported {
-            self.dial_reported = true;
-            let intended = self.plan.start;
-            out.push(Action::Measure(Sample { metric: Metric::ScheduleLag, intended, actual: intended, to: self.dialed }));
-        }
     }
 
     /// The deadline of the state of life has come.
@@ -158,7 +149,6 @@ impl Caller {
 
     /// Over, never accepted.
     pub(super) fn fail(&mut self, cause: FailureCause, drop: bool, out: &mut Vec<Action>) {
-        self.report_dial(out);
         self.finish(Action::Failed(cause), drop, out);
     }
 

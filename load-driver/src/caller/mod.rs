@@ -105,7 +105,6 @@ pub struct Caller {
     stop_by: Micros,
     /// Say goodbye at the next turn boundary.
     ending: bool,
-    dial_reported: bool,
     streamed: bool,
     mouth: Mouth,
     ear: Ear,
@@ -142,7 +141,6 @@ impl Caller {
             deadline: now + plan.scenario.start_timeout,
             stop_by: Micros::NEVER,
             ending: false,
-            dial_reported: false,
             streamed: false,
             mouth: Mouth::new(),
             ear: Ear::default(),

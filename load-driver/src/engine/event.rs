@@ -21,6 +21,8 @@ pub enum EngineEvent {
     },
     /// Each second.
     Interval(IntervalReport),
+    /// A worker has its plan and waits for the start of the run.
+    Ready,
     /// The shard is done: every lane is over, every session ended.
     Done {
         /// Shard.

@@ -14,13 +14,21 @@ use serde::{Deserialize, Serialize};
 use super::{EngineEvent, IntervalReport, ScenarioInterval};
 use crate::{
     ledger::LedgerEntry,
-    record::{Counter, Metric},
+    record::{Counter, Metric, histogram::LIMIT_US},
 };
 
 /// Longest frame. A second of sixty scenarios with every histogram full stays below.
 const MAX_FRAME: usize = 256 * 1024 * 1024;
 /// Ledger entries in one frame; longer batches are cut.
 const MAX_ENTRIES: usize = 8_192;
+/// First bytes of a histogram in the V2 form.
+const V2_COOKIE: u64 = 0x1c84_9313;
+/// Of a histogram, before its counts.
+const HEADER_BYTES: u64 = 40;
+/// Finest histogram taken.
+const MAX_DIGITS: u64 = 3;
+/// Widest histogram taken: room for one that grew to the limit of latencies.
+const MAX_HIGH: u64 = 4 * LIMIT_US;
 
 /// The pipe from a worker is broken.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +49,7 @@ pub enum WireError {
 enum Head {
     Ledger { shard: usize, entries: Vec<LedgerEntry>, complete_to_us: u64 },
     Interval { shard: usize, from_us: u64, to_us: u64, active: u64, speaking: u64, warmup: bool, scenarios: Vec<Scenario> },
+    Ready,
     Done { shard: usize },
     Fatal { message: String },
 }
@@ -73,6 +82,7 @@ pub fn write_event(out: &mut impl Write, event: EngineEvent) -> Result<(), WireE
             let scenarios = scenarios.into_iter().map(|s| pack(s, &mut blobs)).collect::<Result<_, _>>()?;
             Head::Interval { shard, from_us, to_us, active, speaking, warmup, scenarios }
         }
+        EngineEvent::Ready => Head::Ready,
         EngineEvent::Done { shard } => Head::Done { shard },
         EngineEvent::Fatal { message } => Head::Fatal { message },
     };
@@ -140,9 +150,29 @@ fn parse(frame: &[u8]) -> Result<EngineEvent, WireError> {
             let scenarios = scenarios.into_iter().map(|s| unpack(s, &mut blobs)).collect::<Result<_, _>>()?;
             EngineEvent::Interval(IntervalReport { shard, from_us, to_us, active, speaking, warmup, scenarios })
         }
+        Head::Ready => EngineEvent::Ready,
         Head::Done { shard } => EngineEvent::Done { shard },
         Head::Fatal { message } => EngineEvent::Fatal { message },
     })
+}
+
+/// Looks at a histogram's header before it is read: the reader allocates what the header asks for, whatever follows.
+fn check_histogram(blob: &[u8]) -> Result<(), WireError> {
+    let field = |at: usize, length: usize| {
+        let bytes = blob.get(at..at + length).ok_or_else(|| WireError::Malformed("histogram without its header".to_owned()))?;
+        Ok::<u64, WireError>(bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    };
+    let (cookie, payload, digits, low, high) = (field(0, 4)?, field(4, 4)?, field(12, 4)?, field(16, 8)?, field(24, 8)?);
+    let whole = cookie == V2_COOKIE && payload + HEADER_BYTES == blob.len() as u64;
+    if !whole || digits > MAX_DIGITS || low != 1 || high > MAX_HIGH {
+        let message = format!("{digits} digits from {low} to {high} in {payload} bytes are no histogram of this driver");
+        return Err(WireError::Malformed(message));
+    }
+    // Nine such bytes are a run of 2^63 empty bins, which the reader negates with overflow.
+    if blob[HEADER_BYTES as usize..].windows(9).any(|bytes| bytes == [0xff; 9]) {
+        return Err(WireError::Malformed("histogram with more bins than there are".to_owned()));
+    }
+    Ok(())
 }
 
 fn unpack(scenario: Scenario, blobs: &mut &[u8]) -> Result<ScenarioInterval, WireError> {
@@ -151,6 +181,7 @@ fn unpack(scenario: Scenario, blobs: &mut &[u8]) -> Result<ScenarioInterval, Wir
         let (mut blob, rest) =
             blobs.split_at_checked(length).ok_or_else(|| WireError::Malformed("histogram longer than its frame".to_owned()))?;
         *blobs = rest;
+        check_histogram(blob)?;
         deserializer.deserialize(&mut blob).map_err(|e| WireError::Malformed(format!("histogram cannot be read: {e}")))
     };
     let Scenario { number, latencies, counts, clamped } = scenario;
@@ -216,6 +247,42 @@ mod tests {
             let _ = read_event(&mut frame.as_slice());
             let _ = read_event(&mut bytes.as_slice());
         }
+    }
+
+    /// A frame with an interval whose histograms are both `blob`.
+    fn interval_with(blob: &[u8]) -> Vec<u8> {
+        let scenario = Scenario { number: 0, latencies: vec![(Metric::Connect, blob.len(), blob.len())], counts: Vec::new(), clamped: 0 };
+        let head = Head::Interval { shard: 0, from_us: 0, to_us: 1, active: 0, speaking: 0, warmup: false, scenarios: vec![scenario] };
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, &head, &[blob, blob].concat()).expect("writes");
+        bytes
+    }
+
+    #[test]
+    fn a_histogram_that_asks_for_more_than_it_is_worth_is_refused_before_it_is_read() {
+        let mut good = Vec::new();
+        V2Serializer::new().serialize(&histogram(&[1, 1_000, 59_000_000]), &mut good).expect("writes");
+        assert!(read_event(&mut interval_with(&good).as_slice()).is_ok());
+        // A payload of 4 GiB, five digits, a range from 2^32, a range to the end, the compressed form.
+        let lies: [(usize, &[u8]); 5] =
+            [(4, &[0xff; 4]), (12, &[0, 0, 0, 5]), (16, &[0, 0, 0, 1, 0, 0, 0, 0]), (24, &[0xff; 8]), (0, &[0x1c, 0x84, 0x93, 0x14])];
+        for (at, lie) in lies {
+            let mut blob = good.clone();
+            blob[at..at + lie.len()].copy_from_slice(lie);
+            let error = read_event(&mut interval_with(&blob).as_slice()).expect_err("a lie").to_string();
+            assert!(error.contains("no histogram of this driver"), "{error}");
+        }
+        assert!(read_event(&mut interval_with(&good[..20]).as_slice()).is_err());
+    }
+
+    #[test]
+    fn a_histogram_with_a_run_of_more_bins_than_there_are_is_an_error_and_no_overflow() {
+        let mut blob = Vec::new();
+        V2Serializer::new().serialize(&histogram(&[1]), &mut blob).expect("writes");
+        blob.truncate(HEADER_BYTES as usize);
+        blob.extend([0xff; 9]);
+        blob[7] = 9;
+        assert!(read_event(&mut interval_with(&blob).as_slice()).is_err());
     }
 
     #[test]

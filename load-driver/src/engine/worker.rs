@@ -33,8 +33,6 @@ pub struct WorkerJob {
     pub scenarios: Option<Vec<u16>>,
     /// `host:port` of the backends, in order.
     pub targets: Vec<String>,
-    /// Start of the run, unix microseconds.
-    pub epoch_unix_us: u64,
     /// How to run.
     pub options: EngineOptions,
 }
@@ -43,6 +41,11 @@ pub struct WorkerJob {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerCommand {
+    /// The answer to [`EngineEvent::Ready`]: the run starts at this unix time, microseconds, now or soon.
+    Start {
+        /// Epoch of the run's clock.
+        epoch_unix_us: u64,
+    },
     /// As [`EngineHandle::stop`].
     Stop {
         /// Run time.
@@ -81,7 +84,7 @@ pub fn run_worker(
 ) -> anyhow::Result<()> {
     let (events, queue) = mpsc::channel(EVENTS);
     let writer = thread::Builder::new().name("events".to_owned()).spawn(move || write_all(output, queue))?;
-    let result = begin(&mut input, build, &events).and_then(|(handle, targets)| obey(&mut input, &handle, &targets));
+    let result = prepare(&mut input, build).and_then(|prepared| obey(&mut input, prepared, &events));
     if let Err(error) = &result {
         // The writer may be gone with the driver; then there is nobody to tell.
         let _ = events.blocking_send(EngineEvent::Fatal { message: format!("{error:#}") });
@@ -93,29 +96,44 @@ pub fn run_worker(
     }
 }
 
-fn begin(
-    input: &mut impl BufRead,
-    build: impl FnOnce(&WorkerJob) -> anyhow::Result<Plan>,
-    events: &mpsc::Sender<EngineEvent>,
-) -> anyhow::Result<(EngineHandle, Arc<Targets>)> {
+/// A worker that could start.
+struct Prepared {
+    plan: Plan,
+    options: EngineOptions,
+    targets: Arc<Targets>,
+}
+
+fn prepare(input: &mut impl BufRead, build: impl FnOnce(&WorkerJob) -> anyhow::Result<Plan>) -> anyhow::Result<Prepared> {
     let mut line = String::new();
     input.read_line(&mut line).context("failed to read the worker's job")?;
     let job: WorkerJob = serde_json::from_str(&line).context("failed to parse the worker's job")?;
     let plan = part(build(&job).context("failed to build the worker's plan")?, &job);
-    let targets = Arc::new(Targets::resolve(&job.targets)?);
-    let clock = Clock::with_epoch_unix_us(job.epoch_unix_us);
-    let handle = Engine::start(plan, job.options, Arc::clone(&targets), clock, events.clone()).context("failed to start shards")?;
-    Ok((handle, targets))
+    Ok(Prepared { plan, options: job.options, targets: Arc::new(Targets::resolve(&job.targets)?) })
 }
 
 /// Until the input ends.
-fn obey(input: &mut impl BufRead, handle: &EngineHandle, targets: &Targets) -> anyhow::Result<()> {
+fn obey(input: &mut impl BufRead, prepared: Prepared, events: &mpsc::Sender<EngineEvent>) -> anyhow::Result<()> {
+    let Prepared { plan, options, targets } = prepared;
+    events.blocking_send(EngineEvent::Ready).context("failed to tell that the worker is ready")?;
+    let mut waiting = Some(plan);
+    let mut running: Option<EngineHandle> = None;
     let mut line = String::new();
     while input.read_line(&mut line).context("failed to read the worker's commands")? > 0 {
-        match serde_json::from_str(&line).with_context(|| format!("failed to parse the worker's command `{}`", line.trim()))? {
-            WorkerCommand::Stop { deadline } => handle.stop(deadline),
-            WorkerCommand::Abort => handle.abort(),
-            WorkerCommand::Target { index, authority } => targets.replace(index, &authority)?,
+        let command = serde_json::from_str(&line).with_context(|| format!("failed to parse the worker's command `{}`", line.trim()))?;
+        match (command, &running) {
+            (WorkerCommand::Start { epoch_unix_us }, _) => {
+                let plan = waiting.take().context("the worker was told to start twice")?;
+                let clock = Clock::with_epoch_unix_us(epoch_unix_us);
+                thread::sleep(clock.until(Micros::ZERO));
+                running =
+                    Some(Engine::start(plan, options, Arc::clone(&targets), clock, events.clone()).context("failed to start shards")?);
+            }
+            (WorkerCommand::Target { index, authority }, _) => targets.replace(index, &authority)?,
+            (WorkerCommand::Stop { deadline }, Some(handle)) => handle.stop(deadline),
+            (WorkerCommand::Abort, Some(handle)) => handle.abort(),
+            (WorkerCommand::Stop { .. } | WorkerCommand::Abort, None) => {
+                anyhow::bail!("the worker was told to stop before it was to start")
+            }
         }
         line.clear();
     }

@@ -116,6 +116,10 @@ impl Convergence {
                 times.saturating_record(took.max(1));
             }
         }
+        // The metric is of forced ends: goodbyes, which are many and quick, would hide them.
+        if kind == EndKind::Graceful {
+            return;
+        }
         let from = Micros(from_us.saturating_sub(self.start_us));
         let sample = Sample { metric: Metric::CounterConvergence, intended: from, actual: from, to: Micros(from.0 + took) };
         if self.waiting.len() == MAX_WAITING {

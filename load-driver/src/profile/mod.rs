@@ -158,11 +158,21 @@ pub fn load(source: &Source, overrides: &[Override]) -> Result<Profile, ProfileE
 /// As [`load`], and keeps the text.
 pub fn open(source: &Source, overrides: &[Override]) -> Result<Loaded, ProfileError> {
     let (file, text) = source.read()?;
-    let mut document = Document::parse(&file, &text)?;
-    for one in overrides {
+    open_text(source, &file, &text, overrides)
+}
+
+/// As [`open`], of text that was read already; errors call it `file`.
+pub fn open_text(source: &Source, file: &str, text: &str, overrides: &[Override]) -> Result<Loaded, ProfileError> {
+    let mut document = Document::parse(file, text)?;
+    // What decides which defaults a scenario gets comes before them, the rest after: it may name values that come from them.
+    let (before, after): (Vec<_>, Vec<_>) = overrides.iter().partition(|one| one.shapes_defaults());
+    for one in before {
         one.apply(&mut document)?;
     }
     fill_in_defaults(&mut document)?;
+    for one in after {
+        one.apply(&mut document)?;
+    }
     let mut profile = Profile::deserialize(&document.root).map_err(|error| {
         let place = error.place.unwrap_or_else(|| document.root.place.clone());
         ProfileError::Invalid(vec![document.diagnostic(place, error.message, error.help)])

@@ -53,6 +53,12 @@ impl Override {
         found
     }
 
+    /// It changes which defaults a scenario gets: `defaults`, a whole scenario, its executor.
+    pub(super) fn shapes_defaults(&self) -> bool {
+        let steps: Vec<&str> = self.path.split('.').collect();
+        matches!(steps.as_slice(), ["defaults", ..] | ["scenarios"] | ["scenarios", _] | ["scenarios", _, "executor"])
+    }
+
     /// Puts the value into the tree.
     pub(super) fn apply(&self, document: &mut Document) -> Result<(), ProfileError> {
         let place = Place::Override(self.origin.clone());

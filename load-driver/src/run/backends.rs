@@ -76,6 +76,11 @@ impl Backend {
         Ok(Self { index, address: ready.address, admin: ready.admin, boot_id: ready.boot_id, child, stdin, spec })
     }
 
+    /// How the process ended, if it has.
+    pub(super) fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
     /// `kill -9`, and waits until the process is gone.
     pub(super) async fn kill(&mut self) -> std::io::Result<()> {
         self.child.kill().await

@@ -1,4 +1,4 @@
-//! A real agent-server in a process of its own: this test binary, started again.
+//! A real agent-server in a process of its own.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -6,26 +6,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use agent_server::{admin::wire::SnapshotJson, serve};
-use clap::Parser;
-
-const ARGUMENTS: &str = "TEST_BACKEND_ARGUMENTS";
-
-/// The name of the test that [`Backend::start`] runs in the child.
-pub const ENTRY: &str = "backend";
-
-#[derive(Parser)]
-struct Cli {
-    #[command(flatten)]
-    args: serve::ServeArgs,
-}
-
-/// What the ignored test `backend` does.
-pub fn enter() {
-    let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
-    let cli = Cli::parse_from(std::iter::once("backend").chain(arguments.split_whitespace()));
-    serve::run(cli.args).expect("the server runs");
-}
+use agent_server::admin::wire::SnapshotJson;
 
 pub struct Backend {
     child: Child,
@@ -36,22 +17,16 @@ pub struct Backend {
 impl Backend {
     /// With further `agent-server serve` arguments.
     pub fn start(arguments: &str) -> Self {
-        let arguments = format!("--listen 127.0.0.1:0 --stop-on-stdin-eof --log error --drain-timeout 1s {arguments}");
-        let mut child = Command::new(std::env::current_exe().expect("known"))
-            .args([ENTRY, "--exact", "--ignored", "--nocapture"])
-            .env(ARGUMENTS, arguments)
+        let mut child = Command::new(env!("CARGO_BIN_EXE_load-driver"))
+            .args(["backend", "--listen", "127.0.0.1:0", "--stop-on-stdin-eof", "--log", "error", "--drain-timeout", "1s"])
+            .args(arguments.split_whitespace())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        // The test harness writes lines of its own, and the ready line may follow on one of them.
-        let ready: serde_json::Value = lines
-            .find_map(|line| {
-                let line = line.expect("readable");
-                serde_json::from_str(&line[line.find('{')?..]).ok()
-            })
-            .expect("a ready line");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("readable");
+        let ready: serde_json::Value = serde_json::from_str(&line).expect("a ready line");
         let address = |key: &str| ready[key].as_str().expect("there").parse().expect("an address");
         Self { address: address("address"), admin: address("admin"), child }
     }

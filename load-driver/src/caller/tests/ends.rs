@@ -18,7 +18,7 @@ fn startup_is_measured_from_the_schedule_and_from_the_dial() {
     bench.caller = Caller::new(one_turn(), ms(103));
     bench.act(ms(110), |caller, out| caller.on_connected(true, ms(110), out));
     bench.hear(125, accepted());
-    assert_eq!(bench.samples(Metric::ScheduleLag), [(100, 100, 103)]);
+    assert_eq!(bench.samples(Metric::ScheduleLag), [], "what a dial waits for is told by the startup");
     assert_eq!(bench.samples(Metric::Connect), [(100, 103, 110)]);
     assert_eq!(bench.samples(Metric::SessionStartup), [(100, 103, 125)]);
     assert!(
@@ -92,7 +92,6 @@ fn a_transport_that_closes_before_acceptance_fails_with_its_cause() {
         }
         bench.close(120, FailureCause::Rejected);
         assert_eq!(bench.over(), Some((120, Action::Failed(FailureCause::Rejected))));
-        assert_eq!(bench.samples(Metric::ScheduleLag), [(100, 100, 100)], "an attempt is an attempt");
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
-use proto::time::Micros;
+use proto::{frame::ClientEvent, time::Micros};
 
 use super::{Core, Flow, PAUSE_AFTER_FAILURE, Phase};
 use crate::{
     caller::Action,
     ledger::{Finish, LedgerEvent},
+    plan::EndKind,
     record::Counter,
     transport::{CLOSE_BOUND, How, Link, Remains, Unsent},
 };
@@ -23,6 +24,11 @@ impl Core {
             let scenario = slot.start.scenario;
             match action {
                 Action::Send(event) => {
+                    // A goodbye is a forced end like the others: the counters must follow it from here on.
+                    if matches!(event, ClientEvent::End { .. }) {
+                        self.log_of(key, now, LedgerEvent::Forced { kind: EndKind::Graceful });
+                    }
+                    let Some(slot) = self.slots.get_mut(key) else { break };
                     if slot.link.as_mut().is_some_and(|link| link.send(event) == Err(Unsent::Full)) {
                         self.recorder.count(scenario, Counter::SendDrops, 1);
                     }

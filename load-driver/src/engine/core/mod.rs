@@ -22,7 +22,7 @@ use crate::{
     caller::{Action, Caller},
     ledger::{FailureCause, LedgerEntry, LedgerEvent},
     plan::{Lane, Plan, Protocol, SessionPlan},
-    record::ShardRecorder,
+    record::{Metric, Sample, ShardRecorder},
     transport::{Dial, How, Link, socket},
 };
 
@@ -238,6 +238,9 @@ impl Core {
             client_ref: session.client_ref.clone(),
         };
         self.log(&session, now, event);
+        // What it waits from here on for a dial is the target's doing: it shows in the startup, not in the driver's own lag.
+        let lag = Sample { metric: Metric::ScheduleLag, intended: session.start, actual: session.start, to: now };
+        self.recorder.record(start.scenario, &lag);
         self.waiting.push_back((start, session));
     }
 
