@@ -112,7 +112,7 @@ impl<D: Dialect> SessionStream<D> {
     fn new(shard: &Arc<Shard>, peer: Arc<Peer>, inbound: Streaming<D::In>, dialect: D) -> Self {
         Self {
             inbound: Some(inbound),
-            conversation: Conversation::new(Arc::clone(shard), peer, listen::lane()),
+            conversation: Conversation::new(Arc::clone(shard), peer, listen::ending()),
             dialect,
             more: VecDeque::new(),
             start_by: Some(Box::pin(sleep_until(Instant::now() + shard.shared().config.start_timeout))),

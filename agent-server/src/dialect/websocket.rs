@@ -27,7 +27,7 @@ use tokio_tungstenite::{
 use super::{Dialect, close::websocket_frame};
 use crate::{
     listen::{Heard, Peer},
-    shard::{Close, Conversation, Lane, Next, Shard},
+    shard::{Close, Conversation, Ending, Next, Shard},
 };
 
 /// How long a close may take: our last words, and the peer's.
@@ -50,10 +50,10 @@ pub async fn serve(shard: Arc<Shard>, stream: WebSocketStream<Heard>, peer: Arc<
     let config = &shard.shared().config;
     let now = clock.now();
     let timer = Box::pin(sleep_until(Instant::from_std(clock.instant(now))));
-    let lane = Lane::default();
+    let ending = Ending::default();
     let mut socket = Socket {
-        conversation: Conversation::new(Arc::clone(&shard), Arc::clone(&peer), lane.clone()),
-        lane,
+        conversation: Conversation::new(Arc::clone(&shard), Arc::clone(&peer), ending.clone()),
+        ending,
         leave_by: Micros::NEVER,
         dialect,
         outbox: VecDeque::new(),
@@ -72,7 +72,7 @@ pub async fn serve(shard: Arc<Shard>, stream: WebSocketStream<Heard>, peer: Arc<
 
 struct Socket {
     conversation: Conversation,
-    lane: Lane,
+    ending: Ending,
     /// For the last words of a session, once there are only those; nobody need read them.
     leave_by: Micros,
     dialect: Box<dyn Dialect<In = Frame, Out = Frame>>,
@@ -94,7 +94,7 @@ impl Socket {
         self.read(cx);
         self.watch(cx);
         let close = self.write(cx);
-        if close.is_pending() && self.leave_by == Micros::NEVER && self.lane.closing(cx) {
+        if close.is_pending() && self.leave_by == Micros::NEVER && self.ending.closing(cx) {
             self.leave_by = self.shard.shared().clock.now() + self.shard.shared().config.keepalive_timeout;
             self.watch_by(self.leave_by);
             self.watch(cx);

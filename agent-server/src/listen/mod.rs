@@ -17,7 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    carry::lane,
+    carry::ending,
     peer::{Heard, Peer, Silent},
 };
 use crate::{dialect::Grpc, shard::Shard};

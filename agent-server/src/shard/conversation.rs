@@ -8,7 +8,7 @@ use std::{
 
 use proto::frame::{ClientEvent, ErrorCode, ServerEvent, SessionError, SessionStart};
 
-use super::{Close, Lane, Shard, Slot};
+use super::{Close, Ending, Shard, Slot};
 use crate::{listen::Peer, session::validate_start};
 
 /// What the transport shall do.
@@ -25,7 +25,7 @@ pub enum Next {
 pub struct Conversation {
     shard: Arc<Shard>,
     peer: Arc<Peer>,
-    lane: Lane,
+    ending: Ending,
     state: State,
 }
 
@@ -41,8 +41,8 @@ enum State {
 
 impl Conversation {
     /// A stream that was just opened, and what shall be told of its end.
-    pub fn new(shard: Arc<Shard>, peer: Arc<Peer>, lane: Lane) -> Self {
-        Self { shard, peer, lane, state: State::Waiting }
+    pub fn new(shard: Arc<Shard>, peer: Arc<Peer>, ending: Ending) -> Self {
+        Self { shard, peer, ending, state: State::Waiting }
     }
 
     /// The start has not come yet.
@@ -89,8 +89,8 @@ impl Conversation {
         self.shard.started.fetch_add(1, Relaxed);
         match &state {
             State::Waiting => {}
-            State::Open(link) => self.lane.open(&link.slot),
-            State::Refused(..) => self.lane.refuse(),
+            State::Open(link) => self.ending.open(&link.slot),
+            State::Refused(..) => self.ending.refuse(),
         }
         self.state = state;
     }
@@ -127,7 +127,7 @@ impl Conversation {
 
 impl Drop for Conversation {
     fn drop(&mut self) {
-        self.lane.leave();
+        self.ending.leave();
         if let State::Open(link) = &self.state {
             link.lost(&self.peer);
         }

@@ -5,7 +5,7 @@
 //! bounded queue. Locks are there because hyper wants `Send`; only the admin thread could ever contend for one, and it takes none of them.
 
 mod conversation;
-mod lane;
+mod ending;
 mod queue;
 mod shared;
 
@@ -30,7 +30,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::{conversation::Link, queue::SendQueue};
 pub use self::{
     conversation::{Conversation, Next},
-    lane::Lane,
+    ending::Ending,
     shared::{Counters, Shared},
 };
 use crate::{

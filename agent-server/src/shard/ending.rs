@@ -9,7 +9,7 @@ use super::Slot;
 /// Seen by the task that carries a stream: what the stream's conversation has come to. HTTP/2 asks a stream for more only when its client
 /// has room, so that the conversation itself would never learn that nobody takes its end.
 #[derive(Debug, Clone, Default)]
-pub struct Lane(Arc<Mutex<State>>);
+pub struct Ending(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 enum State {
@@ -20,7 +20,7 @@ enum State {
     Refused,
 }
 
-impl Lane {
+impl Ending {
     pub(super) fn open(&self, slot: &Arc<Slot>) {
         *self.0.lock() = State::Open(Arc::clone(slot));
     }
