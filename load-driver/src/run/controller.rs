@@ -327,7 +327,8 @@ impl Run {
         tokio::select! {
             event = self.events.recv(), if !self.events.is_closed() || !self.events.is_empty() => Happening::Event(event),
             news = self.news.recv(), if !self.news.is_closed() || !self.news.is_empty() => Happening::News(news),
-            look = self.poller.looks.recv() => Happening::Look(look),
+            // Targets without counters have no pollers: a closed channel is always ready, and would spin.
+            look = self.poller.looks.recv(), if !self.poller.looks.is_closed() || !self.poller.looks.is_empty() => Happening::Look(look),
             () = at(kill) => Happening::Kill,
             () = at(revive) => Happening::Revive,
             _ = seconds.tick() => Happening::Second,
@@ -343,7 +344,7 @@ impl Run {
             Happening::News(Some(WorkerNews::Gone { worker, fault })) => self.worker_gone(worker, fault),
             Happening::News(None) => {}
             Happening::Look(Some(look)) => self.look(look),
-            Happening::Look(None) => tracing::error!("the pollers ended: counters are not watched any more"),
+            Happening::Look(None) => {}
             Happening::Kill => self.kill(reporters).await,
             Happening::Revive => self.revive().await,
             Happening::Second => self.second(reporters),
