@@ -141,7 +141,7 @@ fn log_to_stderr() {
 fn worker() -> anyhow::Result<()> {
     crate::transport::fds::ensure(0)?;
     crate::engine::worker::run_worker(io::stdin().lock(), io::stdout(), |job| {
-        let profile = profile::from_json(&job.profile.to_string())?;
+        let profile = profile::from_json(&job.profile)?;
         Ok(Plan::build(&profile, &job.run_id)?)
     })
 }

@@ -241,7 +241,7 @@ fn start_workers(
     for (n, scenario) in scenarios.iter().enumerate() {
         let number = n as u32 + 1;
         let work = crate::engine::worker::WorkerJob {
-            profile: serde_json::to_value(&job.prepared.profile)?,
+            profile: serde_json::to_string(&job.prepared.profile)?,
             run_id: job.run_id.clone(),
             worker: 0,
             workers: 1,
@@ -505,7 +505,9 @@ impl Run {
         let live = self.ledger.live();
         self.give_up_if_hopeless(now, &live);
         if self.stopped_early.is_none()
-            && let Some(result) = self.monitor.tick(&Measurements { registry: &self.registry, funnels: self.ledger.funnels() })
+            && let Some(result) = self
+                .monitor
+                .tick(&Measurements { registry: &self.registry, funnels: self.ledger.funnels() }, now < self.job.prepared.plan.stops_at())
         {
             self.stopped_early = Some(format!("threshold {} {} failed", result.key, result.expression));
             self.stop(STOP_GRACE);
