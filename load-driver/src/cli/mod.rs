@@ -125,8 +125,9 @@ pub fn main() -> ExitCode {
 }
 
 fn fail(message: &str, exit: Exit) -> ExitCode {
-    // When even stderr is gone, the exit code still tells.
-    let _ = writeln!(io::stderr(), "error: {}", message.trim_end());
+    // Profile errors come with their own heading. When even stderr is gone, the exit code still tells.
+    let heading = if message.starts_with("error:") { "" } else { "error: " };
+    let _ = writeln!(io::stderr(), "{heading}{}", message.trim_end());
     exit.into()
 }
 

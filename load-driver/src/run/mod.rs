@@ -8,12 +8,15 @@
 //! 5. Judge, tell the sinks, stop what was started.
 
 mod backends;
+mod begin;
 mod controller;
+mod ending;
 mod finish;
 mod kills;
 mod options;
 mod poller;
 mod progress;
+mod strikes;
 mod targets;
 mod workers;
 
@@ -57,7 +60,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, RunError> {
         .enable_all()
         .build()
         .map_err(|e| RunError::new(Exit::InternalFault, format!("failed to start the controller: {e}")))?;
-    runtime.block_on(controller::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out }))
+    runtime.block_on(begin::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out }))
 }
 
 /// Everything about a run that is known before it starts.
