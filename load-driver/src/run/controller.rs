@@ -188,6 +188,7 @@ impl Run {
         tokio::select! {
             event = self.events.recv(), if !self.events.is_closed() || !self.events.is_empty() => Happening::Event(event),
             news = self.news.recv(), if !self.news.is_closed() || !self.news.is_empty() => Happening::News(news),
+            // Targets without counters have no pollers: a closed channel is always ready, and would spin.
             look = self.poller.looks.recv(), if !self.poller.looks.is_closed() || !self.poller.looks.is_empty() => Happening::Look(look),
             () = at(kill) => Happening::Kill,
             () = at(revive) => Happening::Revive,
@@ -202,9 +203,8 @@ impl Run {
             Happening::Event(None) => self.lose_own_engine(),
             Happening::News(Some(WorkerNews::Event { worker, event })) => self.event(worker, event, reporters),
             Happening::News(Some(WorkerNews::Gone { worker, fault })) => self.worker_gone(worker, fault),
-            Happening::News(None) => {}
             Happening::Look(Some(look)) => self.look(look),
-            Happening::Look(None) => tracing::error!("the pollers ended: counters are not watched any more"),
+            Happening::News(None) | Happening::Look(None) => {}
             Happening::Kill => self.kill(reporters).await,
             Happening::Revive => self.revive().await,
             Happening::Second => self.second(reporters),
@@ -308,7 +308,9 @@ impl Run {
         let live = self.ledger.live();
         self.give_up_if_hopeless(now, &live);
         if self.stopped_early.is_none()
-            && let Some(result) = self.monitor.tick(&Measurements { registry: &self.registry, funnels: self.ledger.funnels() })
+            && let Some(result) = self
+                .monitor
+                .tick(&Measurements { registry: &self.registry, funnels: self.ledger.funnels() }, now < self.job.prepared.plan.stops_at())
         {
             self.stopped_early = Some(format!("threshold {} {} failed", result.key, result.expression));
             self.stop(STOP_GRACE);

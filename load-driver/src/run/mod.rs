@@ -53,7 +53,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, RunError> {
     let own_connections =
         u64::from(prepared.profile.driver.connections) * shards(&prepared) as u64 * prepared.profile.target.backends() as u64;
     fds::ensure(fds::required(&prepared.plan, own_connections)).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
-    let out = args.out.join(format!("{}-{run_id}", prepared.profile.name));
+    let out = args.out.join(format!("{}-{run_id}", folder_name(&prepared.profile.name)));
     std::fs::create_dir_all(&out)
         .map_err(|e| RunError::new(Exit::InvalidProfile, format!("failed to make the folder {}: {e}", out.display())))?;
     let runtime = Builder::new_current_thread()
@@ -80,6 +80,12 @@ fn shards(prepared: &Prepared) -> usize {
     prepared.profile.driver.shards.map_or_else(crate::system::available_cores, |n| n as usize)
 }
 
+/// A name in words that every file system takes, and that leads nowhere else.
+fn folder_name(name: &str) -> String {
+    let safe = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '-' };
+    name.chars().map(safe).take(64).collect()
+}
+
 /// Names the run on both sides; no other run on this machine has it at this moment.
 fn new_run_id() -> String {
     let now = Clock::start();
@@ -95,4 +101,17 @@ fn reporters(out: &std::path::Path) -> std::io::Result<Reporters> {
     let style = Style::detect(std::io::stdout().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
     finish::add_files(&mut reporters, out, style)?;
     Ok(reporters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_stay_in_their_folder() {
+        for (name, folder) in [("talkers", "talkers"), ("../../x", "------x"), ("größe 1", "größe-1"), ("/etc", "-etc"), ("", "")] {
+            assert_eq!(folder_name(name), folder);
+        }
+        assert_eq!(folder_name(&"x".repeat(1_000)).len(), 64);
+    }
 }
