@@ -190,6 +190,8 @@ fn a_worker_runs_the_scenario_that_is_its_own() {
     );
     let done = Run::of(&profile).finish().exits(0);
     assert_eq!(done.scenario("abrupt")["funnel"]["requested"], 2, "one session in each place, until the kill");
+    let driver = &done.at("/costs")[0];
+    assert!(driver["sessions_peak"].as_u64().is_some_and(|n| n <= 9), "sessions of workers are no cost of this process: {driver}");
     let killed = done.at("/convergence").as_array().expect("rows").clone();
     let killed = killed.iter().find(|row| row["kind"] == "kill_worker" && row["protocol"] == "websocket").expect("a row");
     assert_eq!((&killed["killed"], &killed["detected"]), (&2.into(), &2.into()), "{killed}");
