@@ -8,12 +8,14 @@ import subprocess
 import sys
 
 import grpc
-from google.protobuf import descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 SERVICE = "voiceagent.v1.VoiceAgent"
 HEALTH = "grpc.health.v1.Health"
+REFLECTION = "grpc.reflection.v1.ServerReflection"
 TIMEOUT_S = 20
 
 
@@ -45,6 +47,25 @@ def check_health(channel):
     except grpc.RpcError as error:
         code = error.code()
     check(code == grpc.StatusCode.NOT_FOUND, "health of an unknown service is NOT_FOUND")
+
+
+def check_reflection_v1(channel):
+    # The stock package knows v1alpha alone; v1 is the same messages under another name.
+    ask = channel.stream_stream(
+        f"/{REFLECTION}/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )
+    requests = [
+        reflection_pb2.ServerReflectionRequest(list_services=""),
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE),
+    ]
+    listed, described = list(ask(iter(requests), timeout=TIMEOUT_S))
+    services = [service.name for service in listed.list_services_response.service]
+    check(SERVICE in services and HEALTH in services, f"reflection v1 lists {', '.join(sorted(services))}")
+    files = [descriptor_pb2.FileDescriptorProto.FromString(f) for f in described.file_descriptor_response.file_descriptor_proto]
+    methods = [f"{f.package}.{s.name}/{m.name}" for f in files for s in f.service for m in s.method]
+    check(f"{SERVICE}/Session" in methods, f"reflection v1 describes {', '.join(methods)}")
 
 
 def check_session(channel, database):
@@ -99,7 +120,8 @@ def main():
             check_health(channel)
             database = ProtoReflectionDescriptorDatabase(channel)
             services = list(database.get_services())
-            check(SERVICE in services and HEALTH in services, f"reflection lists {', '.join(sorted(services))}")
+            check(SERVICE in services and HEALTH in services, f"reflection v1alpha lists {', '.join(sorted(services))}")
+            check_reflection_v1(channel)
             check_session(channel, database)
     finally:
         if server:

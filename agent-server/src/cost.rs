@@ -1,6 +1,7 @@
 //! Synthetic CPU cost, so that a silent session is cheap and a speaking one is not.
 //!
-//! `--cost speaking=200us,thinking=50us,idle=0` charges that much for every 20 ms frame of a session in the phase. The cost is spent for real,
+//! `--cost speaking=200us,thinking=50us,idle=0` charges that much for every 20 ms frame of a session in the phase: of audio while somebody
+//! speaks, of time while nobody does. The cost is spent for real,
 //! on the thread that serves the session, measured by that thread's own CPU clock: a preempted thread does not get it for free. With
 //! `virtual:` in front the cost is only added up, and shown in `/snapshot` and `/metrics`.
 

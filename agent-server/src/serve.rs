@@ -7,7 +7,14 @@
 //! (`UNAVAILABLE`, close code 1001); HTTP/2 connections get GOAWAY; the port stays open, so that health can be asked. When all sessions have
 //! ended, or after the drain timeout, which ends the rest as `drained`, the process exits with 0. A second signal exits at once, with 130.
 
-use std::{io::Write, net::SocketAddr, process::ExitCode, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{
+    io::{IsTerminal, Write},
+    net::SocketAddr,
+    process::ExitCode,
+    sync::Arc,
+    thread::JoinHandle,
+    time::Duration,
+};
 
 use anyhow::{Context, ensure};
 use tokio::{
@@ -45,12 +52,16 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let filter =
         tracing_subscriber::EnvFilter::try_new(&config.log).with_context(|| format!("failed to read the log filter `{}`", config.log))?;
     // A second server in one process keeps the first one's log.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let colours = std::io::stderr().is_terminal();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).try_init();
     let runtime = Builder::new_current_thread().enable_all().build().context("failed to start the main runtime")?;
     runtime.block_on(async {
+        // Before the ready line: who reads it may send a signal at once, and that must drain, not kill.
+        let signals = Signals::new()?;
+        listen::raise_fd_limit(config.max_sessions);
         let server = Server::start(config)?;
         server.announce()?;
-        server.serve().await
+        server.serve(signals).await
     })
 }
 
@@ -118,8 +129,7 @@ impl Server {
         Ok(())
     }
 
-    async fn serve(self) -> anyhow::Result<ExitCode> {
-        let mut signals = Signals::new()?;
+    async fn serve(self, mut signals: Signals) -> anyhow::Result<ExitCode> {
         self.health.set_service_status(HEALTH_NAME, ServingStatus::Serving).await;
         let Self { shared, shards, threads, listener, dealer, health, admin_stop, .. } = self;
         let mut accept = tokio::spawn(listen::accept(listener, dealer, shared.stop.clone()));

@@ -139,3 +139,12 @@ async fn defects_are_listed_by_name_with_their_strikes() {
     let (_, metrics) = server.request("GET", "/metrics");
     assert!(metrics.contains("agent_server_defect_strikes_total{kind=\"ghost\"} 1"), "{metrics}");
 }
+
+#[tokio::test]
+async fn a_signal_right_behind_the_ready_line_drains() {
+    for _ in 0..5 {
+        let mut server = Server::start(&[]);
+        server.signal(Signal::TERM);
+        assert_eq!(server.exit_code().await, Some(0));
+    }
+}

@@ -8,6 +8,7 @@ use common::{
     http,
 };
 use proto::frame::{ClientEvent, ErrorCode, ServerEvent, SessionStart};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// What a client does after its start was accepted, or instead of it.
 type Deed = fn(&mut Client) -> std::pin::Pin<Box<dyn Future<Output = ()> + '_>>;
@@ -196,4 +197,33 @@ async fn who_never_starts_is_closed_and_never_counted() {
     })
     .await;
     server.expect_ends(&[]).await;
+}
+
+#[tokio::test]
+async fn a_frame_that_was_refused_is_counted_nowhere() {
+    let server = Server::start(&[]);
+    for form in Form::ALL {
+        let mut client = Client::started(server.address, form).await;
+        client.send(audio(0, &[0; 641])).await;
+        client.send(audio(1, &[])).await;
+        client.send(audio(2, &[0; 640])).await;
+        client.send(end()).await;
+        let (events, _) = client.rest().await;
+        assert!(matches!(events.last(), Some(ServerEvent::Ended(ended)) if ended.frames_in == 1), "{form:?}: {events:?}");
+    }
+    let snapshot = server.expect_ends(&[("completed", 3)]).await;
+    assert_eq!(snapshot.frames_in, 3, "the server's count is the sum of what it told its clients");
+}
+
+#[tokio::test]
+async fn a_silent_connection_to_the_admin_port_is_closed() {
+    let server = Server::start(&["--start-timeout=300ms"]);
+    // One never speaks, one stops in mid-request, one keeps its connection and asks no more.
+    for said in ["", "GET /snap", "GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n"] {
+        let mut stream = tokio::net::TcpStream::connect(server.admin).await.unwrap();
+        stream.write_all(said.as_bytes()).await.unwrap();
+        let mut heard = Vec::new();
+        common::within("the close of a silent connection", stream.read_to_end(&mut heard)).await.unwrap();
+        assert_eq!(heard.starts_with(b"HTTP/1.1 200"), said.ends_with('\n'), "{said:?}");
+    }
 }

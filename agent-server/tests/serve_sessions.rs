@@ -90,3 +90,33 @@ async fn a_client_that_does_not_read_costs_frames_and_not_the_server() {
     drop(deaf);
     server.expect_ends(&[("completed", 1), ("cancelled", 1)]).await;
 }
+
+#[tokio::test]
+async fn a_stream_whose_client_never_reads_its_end_is_given_up_and_its_connection_is_not() {
+    let server = Server::start(&["--max-duration=3s", "--keepalive-timeout=300ms", "--send-queue=16"]);
+    let mut deaf = Client::started(server.address, Form::Grpc).await;
+    // Fills the window, so that neither the rest nor the end can be sent.
+    deaf.ask(30_000).await;
+    server.expect_ends(&[("timed_out", 1)]).await;
+    common::eventually("the stream is given up", async || {
+        let (_, metrics) = server.request("GET", "/metrics");
+        metrics.lines().any(|l| l == "agent_server_streams_unread_total 1").then_some(())
+    })
+    .await;
+    let Client::Grpc(grpc) = &deaf else { unreachable!() };
+    let (response, mut stream) = grpc.open_another().await;
+    stream.send_data(common::client::grpc_message(&start("bystander")), false).unwrap();
+    assert_eq!(common::within("the bystander's headers", response).await.unwrap().status(), 200);
+    let (_, close) = deaf.rest().await;
+    assert_eq!(close, None, "the stream was reset");
+    drop(stream);
+    server.expect_ends(&[("timed_out", 1), ("cancelled", 1)]).await;
+}
+
+#[tokio::test]
+async fn an_idle_session_costs_what_idling_is_said_to_cost() {
+    let server = Server::start(&["--cost=virtual:idle=3us"]);
+    let _idle = Client::started(server.address, Form::Binary).await;
+    let cost = common::eventually("the cost is accounted", async || Some(server.snapshot().virtual_cost_us).filter(|us| *us > 0)).await;
+    assert_eq!(cost % 3, 0);
+}

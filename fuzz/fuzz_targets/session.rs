@@ -88,6 +88,7 @@ static CONFIG: LazyLock<Arc<SessionConfig>> = LazyLock::new(|| {
         max_duration: Duration::from_secs(120),
         idle_timeout: Duration::from_secs(20),
         seed: 11,
+        cost: "idle=1us,thinking=1us,tool=1us".parse().unwrap_or_default(),
     })
 });
 

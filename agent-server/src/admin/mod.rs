@@ -14,6 +14,7 @@ pub mod wire;
 use std::{
     io,
     net::SocketAddr,
+    pin::pin,
     sync::{Arc, atomic::Ordering::Relaxed},
     thread::JoinHandle,
     time::Duration,
@@ -27,9 +28,19 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
 use proto::frame::Outcome;
 use serde::Deserialize;
-use tokio::{runtime::Builder, time::sleep};
+use tokio::{
+    net::TcpStream,
+    runtime::Builder,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use self::wire::{EndRecord, EndsPage, SessionJson, SessionsPage, SnapshotJson};
@@ -41,6 +52,12 @@ use crate::{
 
 /// Rows of a page, when the request does not say.
 const PAGE: usize = 1_000;
+/// Connections at once; more wait in the backlog. Sessions must not run out of file descriptors because of those who watch them.
+const CONNECTIONS_MAX: usize = 256;
+/// Longest life of a connection, for one whose peer does not read.
+const CONNECTION_LIFE: Duration = Duration::from_mins(10);
+/// Bytes of a request's head.
+const REQUEST_MAX: usize = 16 * 1024;
 /// For requests that are under way when the server stops.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -72,6 +89,7 @@ pub fn start(
 }
 
 async fn serve(listener: std::net::TcpListener, admin: Admin, stop: CancellationToken) -> io::Result<()> {
+    let silence = admin.shared.config.start_timeout;
     let app = Router::new()
         .route("/snapshot", get(snapshot))
         .route("/ends", get(ends))
@@ -82,16 +100,41 @@ async fn serve(listener: std::net::TcpListener, admin: Admin, stop: Cancellation
         .fallback(nothing)
         .with_state(admin);
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let serving = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let bounded = async {
-        stop.cancelled().await;
-        // A keep-alive connection does not hold the process.
-        sleep(FAREWELL).await;
-    };
-    tokio::select! {
-        result = serving.into_future() => result,
-        () = bounded => Ok(()),
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, app.clone(), silence, stop.clone()));
+                }
+                // Out of file descriptors, or a peer that was gone before we looked.
+                Err(_) => sleep(Duration::from_millis(10)).await,
+            },
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            () = stop.cancelled() => break,
+        }
     }
+    // Dropping the set ends what is still there: each was told to stop, and had its time.
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// One connection, and any number of requests. Who says nothing for `silence`, or does not read, holds it for a bounded time.
+async fn connection(stream: TcpStream, app: Router, silence: Duration, stop: CancellationToken) {
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(silence)
+            .max_buf_size(REQUEST_MAX)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app))
+    );
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stop.cancelled() => {}
+        () = sleep(CONNECTION_LIFE) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = timeout(FAREWELL, connection).await;
 }
 
 #[derive(Debug, Clone)]
@@ -208,6 +251,7 @@ impl Admin {
         report::prometheus::Extra {
             connections: self.sum(|s| s.counters.connections.load(Relaxed)),
             silent: self.sum(|s| s.counters.silent.load(Relaxed)),
+            unread: self.sum(|s| s.counters.unread.load(Relaxed)),
             dropped: self.sum(|s| s.counters.dropped.load(Relaxed)),
             refused: self.shared.refused.lock().clone(),
         }

@@ -59,7 +59,7 @@ pub struct ServeArgs {
     #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<Duration>,
 
-    /// A stream that has not sent its start by then is closed and never counted [default: 10s]
+    /// A stream that has not sent its start by then is closed and never counted; so is a silent connection to the admin port [default: 10s]
     #[arg(long, env = "AGENT_SERVER_START_TIMEOUT", value_name = "TIME", value_parser = parse_duration)]
     #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
     pub start_timeout: Option<Duration>,
@@ -69,7 +69,8 @@ pub struct ServeArgs {
     #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
     pub keepalive_interval: Option<Duration>,
 
-    /// How long after a ping a silent peer is given up; its sessions end as `timed_out` [default: 5s]
+    /// How long after a ping a silent peer is given up; its sessions end as `timed_out`; also how long a client may let
+    /// its session's last words lie before the stream is given up [default: 5s]
     #[arg(long, env = "AGENT_SERVER_KEEPALIVE_TIMEOUT", value_name = "TIME", value_parser = parse_duration)]
     #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
     pub keepalive_timeout: Option<Duration>,

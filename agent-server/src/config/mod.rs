@@ -113,7 +113,11 @@ impl ServerConfig {
         ensure!((1..=256).contains(&self.shards), "shards is {}: choose 1 to 256", self.shards);
         ensure!(self.max_sessions != Some(0), "max_sessions is 0: leave it out for no cap, or choose at least 1");
         ensure!((0.0..=1.0).contains(&self.tool_rate), "tool_rate is {}: choose a share from 0 to 1", self.tool_rate);
-        ensure!(self.vad_threshold >= 0.0, "vad_threshold is {}: choose an RMS of 0 or more", self.vad_threshold);
+        ensure!(
+            self.vad_threshold >= 0.0 && self.vad_threshold.is_finite(),
+            "vad_threshold is {}: choose an RMS of 0 or more",
+            self.vad_threshold
+        );
         for (name, time) in [
             ("max_duration", self.max_duration),
             ("idle_timeout", self.idle_timeout),
@@ -157,6 +161,7 @@ impl ServerConfig {
             max_duration: self.max_duration,
             idle_timeout: self.idle_timeout,
             seed: self.seed,
+            cost: self.cost,
         }
     }
 }

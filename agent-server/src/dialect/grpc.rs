@@ -21,7 +21,7 @@ use tower::Service;
 
 use super::{Dialect, close::grpc_status, native};
 use crate::{
-    listen::Peer,
+    listen::{self, Peer},
     shard::{Conversation, Next, Shard},
 };
 
@@ -112,7 +112,7 @@ impl<D: Dialect> SessionStream<D> {
     fn new(shard: &Arc<Shard>, peer: Arc<Peer>, inbound: Streaming<D::In>, dialect: D) -> Self {
         Self {
             inbound: Some(inbound),
-            conversation: Conversation::new(Arc::clone(shard), peer),
+            conversation: Conversation::new(Arc::clone(shard), peer, listen::ending()),
             dialect,
             more: VecDeque::new(),
             start_by: Some(Box::pin(sleep_until(Instant::now() + shard.shared().config.start_timeout))),

@@ -27,7 +27,7 @@ use tokio_tungstenite::{
 use super::{Dialect, close::websocket_frame};
 use crate::{
     listen::{Heard, Peer},
-    shard::{Close, Conversation, Next, Shard},
+    shard::{Close, Conversation, Ending, Next, Shard},
 };
 
 /// How long a close may take: our last words, and the peer's.
@@ -50,8 +50,11 @@ pub async fn serve(shard: Arc<Shard>, stream: WebSocketStream<Heard>, peer: Arc<
     let config = &shard.shared().config;
     let now = clock.now();
     let timer = Box::pin(sleep_until(Instant::from_std(clock.instant(now))));
+    let ending = Ending::default();
     let mut socket = Socket {
-        conversation: Conversation::new(Arc::clone(&shard), Arc::clone(&peer)),
+        conversation: Conversation::new(Arc::clone(&shard), Arc::clone(&peer), ending.clone()),
+        ending,
+        leave_by: Micros::NEVER,
         dialect,
         outbox: VecDeque::new(),
         stream,
@@ -69,6 +72,9 @@ pub async fn serve(shard: Arc<Shard>, stream: WebSocketStream<Heard>, peer: Arc<
 
 struct Socket {
     conversation: Conversation,
+    ending: Ending,
+    /// For the last words of a session, once there are only those; nobody need read them.
+    leave_by: Micros,
     dialect: Box<dyn Dialect<In = Frame, Out = Frame>>,
     /// Encoded, and not yet taken by the connection.
     outbox: VecDeque<Frame>,
@@ -87,7 +93,17 @@ impl Socket {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Close> {
         self.read(cx);
         self.watch(cx);
-        self.write(cx)
+        let close = self.write(cx);
+        if close.is_pending() && self.leave_by == Micros::NEVER && self.ending.closing(cx) {
+            self.leave_by = self.shard.shared().clock.now() + self.shard.shared().config.keepalive_timeout;
+            self.watch_by(self.leave_by);
+            self.watch(cx);
+        }
+        close
+    }
+
+    fn watch_by(&mut self, at: Micros) {
+        self.timer.as_mut().reset(Instant::from_std(self.shard.shared().clock.instant(at)));
     }
 
     /// Reads all that has come.
@@ -147,7 +163,11 @@ impl Socket {
             if self.conversation.waiting() {
                 next = next.min(self.start_by);
             }
-            self.timer.as_mut().reset(Instant::from_std(self.shard.shared().clock.instant(next)));
+            if now >= self.leave_by && !self.broken {
+                self.shard.count_unread();
+                (self.reading, self.broken) = (false, true);
+            }
+            self.watch_by(if self.broken { next } else { next.min(self.leave_by) });
         }
     }
 

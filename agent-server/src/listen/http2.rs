@@ -8,9 +8,8 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::time::{Instant, sleep_until};
-use tokio_util::task::TaskTracker;
 
-use super::{Heard, Peer, Silent};
+use super::{Heard, Peer, Silent, carry::carry};
 use crate::{
     dialect::{Grpc, WithPeer},
     shard::Shard,
@@ -28,7 +27,7 @@ pub(super) async fn serve(shard: Arc<Shard>, grpc: Grpc, io: Heard, peer: Arc<Pe
     let shared = Arc::clone(shard.shared());
     let config = &shared.config;
     let silence = config.keepalive_interval + config.keepalive_timeout;
-    let mut builder = http2::Builder::new(Owned(shard.tasks().clone()));
+    let mut builder = http2::Builder::new(Owned(Arc::clone(&shard)));
     builder
         .timer(TokioTimer::new())
         .initial_stream_window_size(config.http2_stream_window)
@@ -69,13 +68,13 @@ pub(super) async fn serve(shard: Arc<Shard>, grpc: Grpc, io: Heard, peer: Arc<Pe
 
 /// Spawns onto the shard's own tasks, so that none outlives it.
 #[derive(Debug, Clone)]
-struct Owned(TaskTracker);
+struct Owned(Arc<Shard>);
 
 impl<F> hyper::rt::Executor<F> for Owned
 where
     F: Future<Output: Send> + Send + 'static,
 {
     fn execute(&self, task: F) {
-        self.0.spawn(task);
+        self.0.tasks().spawn(carry(Arc::clone(&self.0), task));
     }
 }

@@ -1,11 +1,13 @@
 //! The session port: one listener, its connections dealt round the shards, and what is spoken on each found out by its first bytes.
 
+mod carry;
 mod http1;
 mod http2;
 mod peer;
 
 use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{
     net::TcpStream,
@@ -14,7 +16,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::peer::{Heard, Peer, Silent};
+pub use self::{
+    carry::ending,
+    peer::{Heard, Peer, Silent},
+};
 use crate::{dialect::Grpc, shard::Shard};
 
 /// Connections that the kernel holds for us: a driver opens thousands at once.
@@ -23,6 +28,10 @@ const BACKLOG: i32 = 4096;
 const HANDED: usize = 1024;
 /// For a connection to write what is left when the server stops.
 const LAST_WORDS: Duration = Duration::from_millis(200);
+/// Files that are open beside connections: standard streams, listeners, runtimes.
+const FILES_BESIDE: u64 = 64;
+/// Failures to accept for each line in the log; out of files they come a hundred a second.
+const FAILURES_A_LINE: u64 = 500;
 /// How an HTTP/2 connection begins, and no HTTP/1.1 request does.
 const HTTP2: &[u8; 4] = b"PRI ";
 
@@ -35,6 +44,26 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// Raises the soft limit of open files to the hard one: a connection is a file, and the usual soft limit of 1,024 is a cap that nobody set.
+/// Says what is needed when `sessions` of them cannot fit.
+pub fn raise_fd_limit(sessions: Option<u64>) {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+    {
+        tracing::warn!("failed to raise the limit of open files from {:?} to {:?}: {error}", limit.current, limit.maximum);
+    }
+    let needed = sessions.map(|sessions| sessions.saturating_add(FILES_BESIDE));
+    if let (Some(needed), Some(limit)) = (needed, getrlimit(Resource::Nofile).current)
+        && needed > limit
+    {
+        tracing::warn!(
+            "max_sessions may need {needed} open files, this process may have {limit}: raise the hard limit (ulimit -Hn, LimitNOFILE), \
+             or let clients share connections"
+        );
+    }
 }
 
 /// Where accepted connections go: one end for each shard.
@@ -70,6 +99,7 @@ impl Dealer {
 /// Accepts until `stop`.
 pub async fn accept(listener: std::net::TcpListener, mut dealer: Dealer, stop: CancellationToken) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut failures = 0u64;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -79,7 +109,10 @@ pub async fn accept(listener: std::net::TcpListener, mut dealer: Dealer, stop: C
             Ok(stream) => dealer.deal(stream).await,
             Err(error) => {
                 // Out of file descriptors, or a peer that was gone before we looked; neither is a reason to spin or to stop.
-                tracing::warn!("failed to accept a connection: {error}");
+                if failures.is_multiple_of(FAILURES_A_LINE) {
+                    tracing::warn!("failed to accept a connection: {error}; {} failures before this one", failures);
+                }
+                failures += 1;
                 sleep(Duration::from_millis(10)).await;
             }
         }
@@ -137,5 +170,18 @@ async fn sniff(stream: &TcpStream) -> io::Result<Option<bool>> {
             // Too few bytes to tell, and the socket stays readable: look again a little later.
             _ => sleep(Duration::from_millis(5)).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_of_open_files_is_raised_to_the_hard_one() {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(256), maximum }).unwrap();
+        raise_fd_limit(None);
+        assert_eq!(getrlimit(Resource::Nofile).current, maximum);
     }
 }

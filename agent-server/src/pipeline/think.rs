@@ -77,6 +77,7 @@ mod tests {
             max_duration: Duration::from_mins(20),
             idle_timeout: Duration::from_mins(1),
             seed: 4,
+            cost: crate::cost::CostSpec::default(),
         }
     }
 

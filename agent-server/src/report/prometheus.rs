@@ -22,6 +22,8 @@ pub struct Extra {
     pub connections: u64,
     /// Connections given up because the peer went silent.
     pub silent: u64,
+    /// Streams given up because the client did not read the end of its session.
+    pub unread: u64,
     /// Events dropped because a client does not read.
     pub dropped: u64,
     /// Streams refused for what came before a session began.
@@ -71,6 +73,7 @@ impl Collector for Scrape {
         out.counter("agent_server_events_dropped", "Events dropped because the client does not read", [([], extra.dropped)])?;
         out.counter("agent_server_connections", "Connections accepted", [([], extra.connections)])?;
         out.counter("agent_server_connections_silent", "Connections given up because the peer went silent", [([], extra.silent)])?;
+        out.counter("agent_server_streams_unread", "Streams given up because the client did not read the end", [([], extra.unread)])?;
 
         out.counter("agent_server_virtual_cost_microseconds", "Synthetic cost that was only accounted", [([], s.virtual_cost_us)])?;
         out.counter("agent_server_cpu_microseconds", "User and system CPU time of the process", [([], s.cpu_us)])?;
@@ -152,7 +155,7 @@ mod tests {
             virtual_cost_us: 0,
             defects: BTreeMap::from([("ghost".to_owned(), 1)]),
         };
-        let extra = Extra { connections: 1, silent: 0, dropped: 7, refused: BTreeMap::from([(ErrorCode::NotStarted, 2)]) };
+        let extra = Extra { connections: 1, silent: 0, unread: 0, dropped: 7, refused: BTreeMap::from([(ErrorCode::NotStarted, 2)]) };
         let text = text(snapshot, extra);
         for line in [
             "agent_server_sessions_started_total 5",

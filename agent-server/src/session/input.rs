@@ -122,7 +122,7 @@ impl Session {
             return Err(invalid(format!("response {} has not begun; the last one is {}", response.0, self.responses)));
         }
         if named.map_or(self.state.is_answering(), |response| self.state.is_speaking(response)) {
-            let old = self.enter(State::Listening, out);
+            let old = self.enter(State::Listening, now, out);
             old.close(status, heard_ms, now, out);
         }
         Ok(())

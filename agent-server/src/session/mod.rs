@@ -65,6 +65,7 @@ use proto::{
 use self::turn::State;
 pub use self::validate::{MAX_RESPONSE_HINT_MS, after_end, validate_start};
 use crate::{
+    cost::CostSpec,
     pipeline::{tts::Voice, vad::Vad},
     tracker::Phase,
 };
@@ -95,6 +96,8 @@ pub struct SessionConfig {
     pub idle_timeout: Duration,
     /// Seeds latencies, texts and voices.
     pub seed: u64,
+    /// Which phases cost CPU time though no audio flows in them: only those make a session wake for every 20 ms of them.
+    pub cost: CostSpec,
 }
 
 /// What the shell must do, in order.
@@ -104,7 +107,8 @@ pub enum Effect {
     Send(ServerEvent),
     /// The tracker's phase.
     Phase(Phase),
-    /// Charge the synthetic cost of one frame (20 ms of user audio while the user speaks, of agent audio while the agent does).
+    /// Charge the synthetic cost of one frame: 20 ms of user audio while the user speaks, of agent audio while the agent does, of time in any
+    /// other phase that costs something.
     Cost(Phase),
     /// Count the end, close the stream. The last effect of a session.
     End {
@@ -128,6 +132,8 @@ pub struct Session {
     idle_timeout: Duration,
     last_message: Micros,
     state: State,
+    /// When the next 20 ms of a phase without audio are to be charged; [`Micros::NEVER`] where they cost nothing.
+    cost_due: Micros,
     vad: Vad,
     /// The client marks its speech itself: the detector is off.
     markers: bool,
@@ -167,7 +173,7 @@ impl Session {
             max_duration_ms: millis(max_duration),
             idle_timeout_ms: millis(idle_timeout),
         })));
-        Self {
+        let mut session = Self {
             number,
             format: start.format,
             voice: Voice::of(&start.voice, config.seed),
@@ -177,6 +183,7 @@ impl Session {
             idle_timeout,
             last_message: now,
             state: State::Listening,
+            cost_due: Micros::NEVER,
             vad: Vad::new(config.vad_threshold, config.endpoint_silence),
             markers: false,
             hint: None,
@@ -187,7 +194,9 @@ impl Session {
             frames_in: 0,
             frames_out: 0,
             config,
-        }
+        };
+        session.charge_from(now);
+        session
     }
 
     /// The wire could not be decoded: the error goes to the client; a fatal one ends the session as failed.
@@ -230,6 +239,7 @@ impl Session {
         while self.stage_due() <= now {
             self.advance(now, out);
         }
+        self.charge(now, out);
     }
 
     /// When [`Self::step`] must be called next; never later than any deadline of the session.
@@ -237,7 +247,7 @@ impl Session {
         if self.ended() {
             return Micros::NEVER;
         }
-        self.stage_due().min(self.deadline).min(self.last_message + self.idle_timeout)
+        self.stage_due().min(self.cost_due).min(self.deadline).min(self.last_message + self.idle_timeout)
     }
 
     /// True once `End` was emitted.

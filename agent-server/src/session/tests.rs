@@ -30,6 +30,7 @@ fn config() -> SessionConfig {
         max_duration: Duration::from_mins(20),
         idle_timeout: Duration::from_mins(1),
         seed: 11,
+        cost: CostSpec::default(),
     }
 }
 

@@ -19,6 +19,9 @@ use crate::{
     tracker::Phase,
 };
 
+/// Frames of a phase without audio that are charged at once, at most.
+const CATCH_UP: u64 = 1_000 / FRAME_MS;
+
 use State::{AgentSpeaking, Ended, Listening, Thinking, ToolCalling, UserSpeaking};
 
 /// What is under way. Whatever belongs to it lives in it, so that leaving it cancels it whole.
@@ -177,7 +180,7 @@ impl Session {
         }
         self.turns += 1;
         let recogniser = Recogniser::new(mix(self.config.seed, self.number, self.turns), now);
-        let mut old = self.enter(UserSpeaking(Box::new(UserTurn { onset_us, since: now, recogniser })), out);
+        let mut old = self.enter(UserSpeaking(Box::new(UserTurn { onset_us, since: now, recogniser })), now, out);
         if !self.markers {
             out.push(Effect::Send(ServerEvent::Speech(SpeechMarker { started: true, timestamp_us: onset_us })));
             // The detector took a pause for the end, and nothing was done about the turn yet: what it was to be still holds.
@@ -198,7 +201,7 @@ impl Session {
         let until = now + composition.think;
         let last_transcript = (now + FINAL_AFTER).min(until);
         let reply = Box::new(Reply { turn: TurnId(self.turns), composition, hint, said, last_transcript });
-        self.enter(Thinking { reply, until }, out);
+        self.enter(Thinking { reply, until }, now, out);
         if !self.markers {
             out.push(Effect::Send(ServerEvent::Speech(SpeechMarker { started: false, timestamp_us: at_us })));
         }
@@ -206,10 +209,11 @@ impl Session {
 
     /// From the tool's result, or from giving it up, to the answer.
     pub(super) fn think_again(&mut self, now: Micros, out: &mut Vec<Effect>) {
+        self.charge(now, out);
         match std::mem::replace(&mut self.state, Listening) {
             ToolCalling { reply, .. } => {
                 let until = now + reply.composition.think_again;
-                self.enter(Thinking { reply, until }, out);
+                self.enter(Thinking { reply, until }, now, out);
             }
             other => self.state = other,
         }
@@ -217,6 +221,7 @@ impl Session {
 
     /// Thinking is over: calls the tool that the turn wants, or begins to speak.
     fn act(&mut self, now: Micros, out: &mut Vec<Effect>) {
+        self.charge(now, out);
         let mut reply = match std::mem::replace(&mut self.state, Listening) {
             Thinking { reply, .. } => reply,
             other => {
@@ -231,14 +236,14 @@ impl Session {
             let call = CallNumber(self.calls);
             let arguments = arguments(reply.turn.0, &reply.said);
             let until = now + self.config.tool_timeout;
-            self.enter(ToolCalling { reply, call, until }, out);
+            self.enter(ToolCalling { reply, call, until }, now, out);
             out.push(Effect::Send(ServerEvent::ToolCall { call_id: call.id(), name, arguments }));
             return;
         }
         self.responses += 1;
         let response = ResponseId(self.responses);
         let Reply { turn, composition, .. } = *reply;
-        self.enter(AgentSpeaking(Box::new(Speaking { response, composition, start: now, sent: 0 })), out);
+        self.enter(AgentSpeaking(Box::new(Speaking { response, composition, start: now, sent: 0 })), now, out);
         out.push(Effect::Send(ServerEvent::ResponseStart { response, turn }));
         self.speak(now, out);
     }
@@ -260,15 +265,43 @@ impl Session {
             self.frames_out += 1;
         }
         if speaking.sent == composition.frames {
-            let old = self.enter(Listening, out);
+            let old = self.enter(Listening, now, out);
             old.close(ResponseStatus::Completed, None, now, out);
         }
     }
 
     /// Changes what is under way; the caller closes what was.
-    pub(super) fn enter(&mut self, state: State, out: &mut Vec<Effect>) -> State {
+    pub(super) fn enter(&mut self, state: State, now: Micros, out: &mut Vec<Effect>) -> State {
+        self.charge(now, out);
         out.extend(state.phase().map(Effect::Phase));
-        std::mem::replace(&mut self.state, state)
+        let old = std::mem::replace(&mut self.state, state);
+        self.charge_from(now);
+        old
+    }
+
+    /// Charges what a phase without audio has cost by `now`. What a stalled shell missed beyond a second is let go: paying for it would only
+    /// stall the shell again.
+    pub(super) fn charge(&mut self, now: Micros, out: &mut Vec<Effect>) {
+        if self.cost_due > now {
+            return;
+        }
+        if let Some(phase) = self.state.phase() {
+            let frames = now.since(self.cost_due).as_micros() as u64 / FRAME_US + 1;
+            out.extend((0..frames.min(CATCH_UP)).map(|_| Effect::Cost(phase)));
+            self.cost_due = Micros(self.cost_due.0.saturating_add(frames * FRAME_US));
+        }
+    }
+
+    /// The phase that begins now is charged by time, unless its audio is what is charged, or nothing is.
+    pub(super) fn charge_from(&mut self, now: Micros) {
+        let timed = match self.state {
+            Listening | Thinking { .. } | ToolCalling { .. } => self.state.phase(),
+            UserSpeaking(_) | AgentSpeaking(_) | Ended => None,
+        };
+        self.cost_due = match timed {
+            Some(phase) if !self.config.cost.of(phase).is_zero() => now + Duration::from_micros(FRAME_US),
+            _ => Micros::NEVER,
+        };
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use proto::frame::{ClientEvent, ErrorCode, ServerEvent, SessionError, SessionStart};
 
-use super::{Close, Shard, Slot};
+use super::{Close, Ending, Shard, Slot};
 use crate::{listen::Peer, session::validate_start};
 
 /// What the transport shall do.
@@ -25,6 +25,7 @@ pub enum Next {
 pub struct Conversation {
     shard: Arc<Shard>,
     peer: Arc<Peer>,
+    ending: Ending,
     state: State,
 }
 
@@ -39,9 +40,9 @@ enum State {
 }
 
 impl Conversation {
-    /// A stream that was just opened.
-    pub fn new(shard: Arc<Shard>, peer: Arc<Peer>) -> Self {
-        Self { shard, peer, state: State::Waiting }
+    /// A stream that was just opened, and what shall be told of its end.
+    pub fn new(shard: Arc<Shard>, peer: Arc<Peer>, ending: Ending) -> Self {
+        Self { shard, peer, ending, state: State::Waiting }
     }
 
     /// The start has not come yet.
@@ -86,6 +87,11 @@ impl Conversation {
 
     fn leave_waiting(&mut self, state: State) {
         self.shard.started.fetch_add(1, Relaxed);
+        match &state {
+            State::Waiting => {}
+            State::Open(link) => self.ending.open(&link.slot),
+            State::Refused(..) => self.ending.refuse(),
+        }
         self.state = state;
     }
 
@@ -121,6 +127,7 @@ impl Conversation {
 
 impl Drop for Conversation {
     fn drop(&mut self) {
+        self.ending.leave();
         if let State::Open(link) = &self.state {
             link.lost(&self.peer);
         }
@@ -154,9 +161,6 @@ impl Link {
             }
             return;
         }
-        if matches!(event, ClientEvent::Audio(_)) {
-            self.slot.state.lock().counted.frame_in();
-        }
         self.shard.act(&self.slot, |session, now, out| session.on_event(event, now, out));
     }
 
@@ -185,10 +189,7 @@ impl Link {
         if let Some(close) = &state.close {
             return Poll::Ready(self.after_end.pop_front().map_or_else(|| Next::Close(close.clone()), Next::Event));
         }
-        match &mut state.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
+        state.wake(cx);
         Poll::Pending
     }
 }

@@ -5,6 +5,7 @@
 //! bounded queue. Locks are there because hyper wants `Send`; only the admin thread could ever contend for one, and it takes none of them.
 
 mod conversation;
+mod ending;
 mod queue;
 mod shared;
 
@@ -14,7 +15,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    task::Waker,
+    task::{Context, Waker},
 };
 
 use parking_lot::Mutex;
@@ -29,6 +30,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::{conversation::Link, queue::SendQueue};
 pub use self::{
     conversation::{Conversation, Next},
+    ending::Ending,
     shared::{Counters, Shared},
 };
 use crate::{
@@ -138,6 +140,11 @@ impl Shard {
         self.counters.silent.fetch_add(1, Relaxed);
     }
 
+    /// A stream was given up because its client did not read the end of its session.
+    pub fn count_unread(&self) {
+        self.counters.unread.fetch_add(1, Relaxed);
+    }
+
     /// Admits a session and gives its first events to its queue.
     fn open(self: &Arc<Self>, start: SessionStart) -> Result<Link, AtCapacity> {
         let counted = self.shared.sessions.admit(&start.client_ref)?;
@@ -174,7 +181,12 @@ impl Shard {
         if state.close.is_some() {
             return;
         }
+        let taken = state.session.frames().0;
         f(&mut state.session, self.shared.clock.now(), &mut scratch);
+        // Only what the session took: a frame that it refused is no frame in its `Ended`, and must be none here.
+        if state.session.frames().0 > taken {
+            state.counted.frame_in();
+        }
         self.apply(&mut state, &mut scratch);
         self.settle(slot.key, &mut state);
     }
@@ -279,6 +291,14 @@ impl Shard {
 }
 
 impl SlotState {
+    /// Wakes this task when there is output, or the end.
+    fn wake(&mut self, cx: &Context<'_>) {
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+    }
+
     fn has_output(&self) -> bool {
         self.close.is_some() || !self.queue.is_empty()
     }

@@ -91,4 +91,6 @@ pub struct Counters {
     pub connections: AtomicU64,
     /// Connections that were given up because the peer went silent.
     pub silent: AtomicU64,
+    /// Streams that were given up because the client did not read the end of its session.
+    pub unread: AtomicU64,
 }

@@ -136,7 +136,12 @@ fn log_to_stderr() {
         tracing_subscriber::EnvFilter::try_from_env("LOAD_DRIVER_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     // A log that cannot be written must not end the run: complaining about it on the same stderr would panic.
     // A second one in the same process would be a fault of a test, not of a user.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .log_internal_errors(false)
+        .try_init();
 }
 
 fn worker() -> anyhow::Result<()> {

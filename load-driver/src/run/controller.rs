@@ -65,6 +65,33 @@ pub(super) struct Usage {
     pub(super) sessions_peak: u64,
     /// Live sessions of each of its shards.
     active: BTreeMap<usize, u64>,
+    boot: Option<Boot>,
+    /// CPU time and frames of processes that were replaced.
+    before: (u64, u64),
+}
+
+/// One process of a backend: what it had used and moved at the first and the last look.
+#[derive(Debug, Clone)]
+struct Boot {
+    id: String,
+    first: (u64, u64),
+    last: (u64, u64),
+}
+
+impl Usage {
+    /// CPU time and frames of this run: since the first look at each process, all processes together.
+    fn since_first(&mut self, boot_id: &str, cpu_us: u64, frames: u64) -> (u64, u64) {
+        let now = (cpu_us, frames);
+        if let Some(old) = self.boot.take_if(|boot| boot.id != boot_id) {
+            self.before.0 += old.last.0 - old.first.0;
+            self.before.1 += old.last.1 - old.first.1;
+            // A process that was started in the run is used by it from its birth.
+            self.boot = Some(Boot { id: boot_id.to_owned(), first: (0, 0), last: now });
+        }
+        let boot = self.boot.get_or_insert_with(|| Boot { id: boot_id.to_owned(), first: now, last: now });
+        boot.last = (now.0.max(boot.last.0), now.1.max(boot.last.1));
+        (self.before.0 + boot.last.0 - boot.first.0, self.before.1 + boot.last.1 - boot.first.1)
+    }
 }
 
 /// A run under way.
@@ -109,8 +136,9 @@ pub(super) fn take_look(look: Look, ledger: &mut Ledger, usage: &mut BTreeMap<us
             let snapshot = &sample.snapshot;
             let at = clock.at_unix_us(sample.answered_at_us);
             let cost = usage.entry(sample.backend).or_default();
-            cost.track.add(at, crate::system::Usage { cpu_us: snapshot.cpu_us, rss_bytes: snapshot.rss_bytes });
-            cost.frames = cost.frames.max(snapshot.frames_in + snapshot.frames_out);
+            let (cpu_us, frames) = cost.since_first(&snapshot.boot_id, snapshot.cpu_us, snapshot.frames_in + snapshot.frames_out);
+            cost.track.add(at, crate::system::Usage { cpu_us, rss_bytes: snapshot.rss_bytes });
+            cost.frames = frames;
             cost.sessions_peak = cost.sessions_peak.max(snapshot.active.max(0) as u64);
             ledger.sample(*sample);
         }
@@ -302,7 +330,7 @@ impl Run {
         let (lag_p99_ms, cpu_cores) = (self.last_lag_p99_ms, self.driver.track.mean_cores());
         let tick = progress::tick(
             plan,
-            Now { at: now, stage, live: &live, before: &self.before, gauges: self.registry.gauges(), lag_p99_ms, cpu_cores },
+            Now { at: now, stage, live: &live, before: &self.before, speaking: self.registry.gauges().1, lag_p99_ms, cpu_cores },
         );
         complain(reporters.emit(Event::Tick(&tick)));
         self.before = live;

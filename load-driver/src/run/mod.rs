@@ -20,7 +20,7 @@ mod strikes;
 mod targets;
 mod workers;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{io::Write, path::PathBuf, sync::Arc};
 
 use agent_server::runtime::clock::Clock;
 use tokio::runtime::Builder;
@@ -60,7 +60,10 @@ pub fn run(args: &RunArgs) -> Result<Exit, RunError> {
         .enable_all()
         .build()
         .map_err(|e| RunError::new(Exit::InternalFault, format!("failed to start the controller: {e}")))?;
-    runtime.block_on(begin::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out }))
+    let exit = runtime.block_on(begin::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out: out.clone() }))?;
+    // A reader that went away has seen enough.
+    let _ = writeln!(std::io::stdout(), "\nresults in {}", out.display());
+    Ok(exit)
 }
 
 /// Everything about a run that is known before it starts.

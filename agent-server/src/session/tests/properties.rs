@@ -43,7 +43,7 @@ impl Rules {
         match effect {
             Effect::Phase(to) => self.move_to(*to),
             Effect::Cost(phase) => {
-                assert_eq!(Some(*phase), self.phase);
+                assert_eq!(*phase, self.phase.unwrap_or(Phase::Listening));
                 self.costs += u64::from(*phase == Phase::AgentSpeaking);
             }
             Effect::End { outcome, error } => {
@@ -190,6 +190,7 @@ fn configs() -> impl Strategy<Value = SessionConfig> {
         tool_timeout: Duration::from_millis(u64::from(think) * 200),
         max_duration: Duration::from_secs(20),
         idle_timeout: Duration::from_secs(3),
+        cost: if seed % 2 == 0 { "idle=1us,thinking=1us,tool=1us".parse().unwrap() } else { CostSpec::default() },
         ..config()
     })
 }

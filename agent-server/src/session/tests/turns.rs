@@ -300,6 +300,36 @@ fn costs_are_charged_for_each_20_ms_of_speaking() {
 }
 
 #[test]
+fn phases_without_audio_are_charged_by_time_and_only_when_they_cost() {
+    let cost = "idle=1us,thinking=2us,tool=3us".parse().unwrap();
+    let mut bench = Bench::with(SessionConfig { cost, tool_rate: 1.0, ..config() }, AudioFormat::Pcm16k);
+    bench.wait(1_000).mark(true).wait(1_000).mark(false);
+    // Thinks, calls, waits in vain for two seconds, thinks again, speaks for one, listens.
+    bench.wait(THINK + 2_000 + THINK + 1_000 + 500);
+    assert_eq!(bench.phase(), Some(Phase::Listening));
+    let costs = |phase| bench.all.iter().filter(|(_, e)| *e == Effect::Cost(phase)).count();
+    // Every 20 ms but those of the answer's 49 gaps between frames; a phase's last, broken 20 ms are free.
+    let charged = costs(Phase::Listening) + costs(Phase::Thinking) + costs(Phase::ToolCalling);
+    let silent_ms = 1_000 + (THINK + 2_000 + THINK + 1_000 + 500) - 49 * 20;
+    assert!((silent_ms as usize / 20 - 4..=silent_ms as usize / 20).contains(&charged), "{charged} of {silent_ms} ms");
+    assert_eq!(costs(Phase::ToolCalling), 100);
+    assert!(costs(Phase::Listening) >= 76 && costs(Phase::Thinking) >= THINK as usize / 20);
+    assert_eq!((costs(Phase::UserSpeaking), costs(Phase::AgentSpeaking)), (0, 50));
+    properties::check(&bench.all);
+}
+
+#[test]
+fn a_stalled_shell_is_charged_for_a_second_at_most() {
+    let cost = "idle=1us".parse().unwrap();
+    let mut bench = Bench::with(SessionConfig { cost, ..config() }, AudioFormat::Pcm16k);
+    bench.now += Duration::from_secs(30);
+    bench.act(Session::step);
+    assert_eq!(bench.all.iter().filter(|(_, e)| *e == Effect::Cost(Phase::Listening)).count(), 50);
+    bench.wait(20);
+    assert_eq!(bench.all.iter().filter(|(_, e)| *e == Effect::Cost(Phase::Listening)).count(), 51);
+}
+
+#[test]
 fn a_turn_boundary_inside_one_payload_is_heard() {
     let mut bench = Bench::new();
     let mut samples = vec![0i16; 16_000];

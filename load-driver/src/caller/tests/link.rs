@@ -55,6 +55,7 @@ fn config() -> SessionConfig {
         max_duration: Duration::from_mins(20),
         idle_timeout: Duration::from_mins(1),
         seed: 1,
+        cost: agent_server::cost::CostSpec::default(),
     }
 }
 
