@@ -63,6 +63,8 @@ pub(super) struct Usage {
     pub(super) track: ProcessTrack,
     pub(super) frames: u64,
     pub(super) sessions_peak: u64,
+    /// Live sessions of each of its shards.
+    active: BTreeMap<usize, u64>,
     boot: Option<Boot>,
     /// CPU time and frames of processes that were replaced.
     before: (u64, u64),
@@ -253,11 +255,14 @@ impl Run {
 
     fn interval(&mut self, worker: u32, mut report: IntervalReport, reporters: &mut Reporters) {
         if worker == 0 {
-            self.driver.frames += report.scenarios.iter().map(|s| finish::frames(&s.counts)).sum::<u64>();
+            let driver = &mut self.driver;
+            driver.frames += report.scenarios.iter().map(|s| finish::frames(&s.counts)).sum::<u64>();
+            // Sessions of workers take no memory of this process.
+            driver.active.insert(report.shard, report.active);
+            driver.sessions_peak = driver.sessions_peak.max(driver.active.values().sum());
         }
         report.shard = global_shard(worker, report.shard);
         let closed = self.registry.add(report);
-        self.driver.sessions_peak = self.driver.sessions_peak.max(self.registry.gauges().0);
         self.seconds_closed(&closed, reporters);
     }
 
