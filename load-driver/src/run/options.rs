@@ -19,14 +19,15 @@ pub struct RunArgs {
     /// Changes a value of the profile: `scenarios.talk.sessions=50`. May be repeated.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub set: Vec<String>,
-    /// Runs against what runs already: `host:port[,host:port]`, or `embedded`.
+    /// Runs against what runs already: `host:port[,host:port]`, or `embedded`. Also `LOAD_DRIVER_TARGET`.
     #[arg(long, value_name = "ADDRESSES")]
     pub target: Option<String>,
-    /// Seeds the plan.
+    /// Seeds the plan. Also `LOAD_DRIVER_SEED`.
     #[arg(long)]
     pub seed: Option<String>,
-    /// Makes the embedded backends count wrongly on purpose: `ghost=0.02`. May be repeated.
-    #[arg(long = "defect", value_name = "KIND=RATE")]
+    /// Makes the embedded backends count wrongly on purpose, in this share of the cases that the kind is about: `ghost`,
+    /// `double_decrement`, `decrement_on_reject`, `late_decrement`, `torn_snapshot`, `forget_on_timeout`. May be repeated.
+    #[arg(long = "defect", value_name = "KIND=RATE[:DELAY]")]
     pub defects: Vec<String>,
     /// Folder of the results.
     #[arg(long, value_name = "DIR", env = "LOAD_DRIVER_OUT", default_value = "results")]
