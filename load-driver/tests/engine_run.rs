@@ -268,7 +268,7 @@ fn a_worker_runs_its_part_and_leaves_when_its_input_ends() {
     let mut sessions = Vec::new();
     for worker in 0..2 {
         let job = WorkerJob {
-            profile: serde_json::Value::Null,
+            profile: String::new(),
             run_id: "beef0002".to_owned(),
             worker,
             workers: 2,

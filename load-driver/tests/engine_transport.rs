@@ -533,10 +533,18 @@ async fn a_peer_that_resets_or_ends_the_connection_is_told_apart() {
                     }
                     match protocol {
                         Protocol::Grpc => {
+                            let own = socket2::SockRef::from(&socket).try_clone().expect("another handle");
                             let serve = serve_h2(socket, 100, |request, respond| async move {
                                 agent(request, respond).await;
                             });
-                            tokio::select! { _ = serve => {}, _ = wait => {} }
+                            tokio::pin!(serve);
+                            tokio::select! { _ = &mut serve => {}, _ = wait => {} }
+                            if !linger {
+                                // Closing with unread bytes would reset: the end goes out first, and what comes is read on.
+                                own.shutdown(std::net::Shutdown::Write).expect("shuts down");
+                                drop(own);
+                                serve.await.ok();
+                            }
                         }
                         Protocol::Websocket => {
                             let _peer = tokio_tungstenite::accept_async(socket).await.expect("an upgrade");

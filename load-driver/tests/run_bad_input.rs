@@ -52,6 +52,20 @@ fn a_profile_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_run_of_no_session_is_no_pass() {
+    let profile = "
+scenarios:
+  nobody:
+    executor: poisson-arrivals
+    rate: 0.001
+    duration: 1s
+    protocol: grpc
+    conversations: [{turns: [{wait: 300ms}]}]
+";
+    Run::of(profile).finish().exits(104).says("no session begins").has_no_summary();
+}
+
+#[test]
 fn overrides_reach_the_run_and_wrong_ones_are_refused() {
     let done = Run::of(&quiet("")).with("--set").with("scenarios.grpc.sessions=3").with("--set").with("seed=7").finish().exits(0);
     assert_eq!(done.at("/resolved_profile/scenarios/grpc/sessions"), 3);
@@ -99,9 +113,11 @@ fn web_server() -> SocketAddr {
 
 #[test]
 fn a_web_server_is_no_agent() {
+    // Its counters cannot be read either: nothing to poll must not become something to complain about without end.
     let target = web_server();
     let done = Run::of(&quiet("")).with(&format!("--target={target}")).finish().exits(106);
     assert_eq!(done.count("/funnel/established"), 0);
+    assert!(done.stderr.lines().count() < 100, "{} lines", done.stderr.lines().count());
     let causes: Vec<&String> = done.at("/errors").as_object().expect("a map").keys().collect();
     assert!(!causes.is_empty());
     for cause in causes {
@@ -165,23 +181,42 @@ fn a_lost_worker_degrades_the_run() {
 }
 
 /// A kill that finds no session is no proof, and no pass. Stopped while it still prepares its sounds, the worker never begins.
+/// A worker plans from the same profile as the driver: scenarios have their numbers by the order of the file, not of the alphabet.
 #[test]
-fn a_worker_that_is_killed_before_it_begins_degrades_the_run() {
-    let sounds = "{turns: [{say: {synth: 'uniform(2s, 4s)'}}]}, ".repeat(12);
-    let profile = format!(
-        "
-name: slow-worker
-driver: {{shards: 1, max_schedule_lag: 2s}}
-scenarios:
-  killed: {{executor: constant-sessions, sessions: 5, duration: 3s, end: kill_worker, kill_at: 3s, conversations: [{sounds}]}}
-  steady: {{executor: constant-sessions, sessions: 2, duration: 3s, conversations: [{{turns: [{{wait: 200ms}}]}}]}}
-"
+fn a_worker_runs_the_scenario_that_is_its_own() {
+    let profile = quiet(
+        "  talkers: {protocol: grpc, sessions: 5}
+  abrupt: {protocol: websocket, end: kill_worker, kill_at: 1500ms, session_length: 1m}",
     );
-    let going = Run::of(&profile).begin();
-    run_support::send(going.child("worker"), Signal::STOP);
-    let done = going.finish().exits(96).says("had not begun when it was to be killed");
-    assert_eq!(done.scenario("killed")["funnel"]["requested"], 0, "it had begun: the test is too slow");
-    assert_eq!(done.count("/workers_lost"), 1);
+    let done = Run::of(&profile).finish().exits(0);
+    assert_eq!(done.scenario("abrupt")["funnel"]["requested"], 2, "one session in each place, until the kill");
+    let driver = &done.at("/costs")[0];
+    assert!(driver["sessions_peak"].as_u64().is_some_and(|n| n <= 9), "sessions of workers are no cost of this process: {driver}");
+    let killed = done.at("/convergence").as_array().expect("rows").clone();
+    let killed = killed.iter().find(|row| row["kind"] == "kill_worker" && row["protocol"] == "websocket").expect("a row");
+    assert_eq!((&killed["killed"], &killed["detected"]), (&2.into(), &2.into()), "{killed}");
+}
+
+/// The run begins when every worker has its plan: a slow one costs time, and no kill finds nobody.
+#[test]
+fn a_run_waits_for_a_worker_that_is_slow_to_begin() {
+    let profile = "
+name: slow-worker
+driver: {shards: 1, max_schedule_lag: 20s}
+counters: {settle: 5s}
+scenarios:
+  killed: {executor: constant-sessions, sessions: 5, duration: 4s, end: kill_worker, kill_at: 3s, conversations: [{turns: [{wait: 200ms}]}]}
+  steady: {executor: constant-sessions, sessions: 2, duration: 4s, conversations: [{turns: [{wait: 200ms}]}]}
+";
+    let going = Run::of(profile).begin();
+    let worker = going.child("worker");
+    run_support::send(worker, Signal::STOP);
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    run_support::send(worker, Signal::CONT);
+    let done = going.finish().exits(0);
+    assert_eq!(done.scenario("killed")["funnel"]["established"], 5);
+    let rows = done.at("/convergence").as_array().expect("rows").clone();
+    assert!(rows.iter().any(|row| row["kind"] == "kill_worker" && row["detected"] == 5), "{rows:?}");
 }
 
 /// Eight seconds of sessions, in the midst of which the test kills the backend.

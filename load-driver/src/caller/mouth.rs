@@ -1,4 +1,7 @@
 //! What leaves the caller as audio: frames at absolute times, speech markers, acknowledgements asked for.
+//!
+//! A frame goes when the last of it has been spoken, as from a microphone: to send it when it begins would let the backend hear the end of
+//! speech up to a frame early, and every latency from there would look that much better than any user could have it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -64,7 +67,7 @@ pub(super) struct Mouth {
     /// Media time zero: acceptance.
     zero: Micros,
     sequence: u64,
-    /// Intended time of the next frame; while mute, the earliest that it may have.
+    /// Media time at which the next frame begins; while mute, the earliest at which it may. It is sent [`FRAME_US`] later.
     next: Micros,
     line: Option<Line>,
     /// Silence is sent until here (exclusive).
@@ -112,13 +115,21 @@ impl Mouth {
         self.unheard = false;
     }
 
-    /// Begins to say it at `at`, or with the next frame of the running clock; gives the intended time of its first frame.
+    /// Begins to say it at `at`, or with the next frame of the running clock; gives the time at which it begins.
     /// What is left of an earlier utterance (silence: turns end after their speech) is dropped.
     pub(super) fn say(&mut self, utterance: Arc<Utterance>, at: Micros) -> Micros {
-        let begin = at.max(self.next);
+        let running = self.line.is_some() || self.next < self.silence_until;
+        let begin = match () {
+            () if at <= self.next => self.next,
+            // The frame under way is silence to its end: a running clock has no gaps.
+            () if running => after(self.next, at.0.saturating_sub(self.next.0).next_multiple_of(FRAME_US)),
+            () => at,
+        };
+        if !running {
+            self.next = begin;
+        }
         let end_us = utterance.speech_end_us.clamp(1, utterance.duration_us().max(1));
         let start_us = utterance.speech_start_us.min(end_us - 1);
-        self.next = begin;
         self.unheard = true;
         self.line = Some(Line { utterance, begin, frame: 0, start_us, end_us, lag: Duration::ZERO, ended: false });
         begin
@@ -142,7 +153,7 @@ impl Mouth {
     /// When [`Self::frame`] is due.
     pub(super) fn frame_due(&self) -> Micros {
         if self.line.is_some() || self.next < self.silence_until {
-            self.next
+            after(self.next, FRAME_US)
         } else if self.keep_alive > Duration::ZERO {
             self.next + self.keep_alive
         } else {
@@ -153,7 +164,8 @@ impl Mouth {
     /// When [`Self::end_speech`] is due.
     pub(super) fn speech_end_due(&self) -> Micros {
         match &self.line {
-            Some(line) if !line.ended => after(line.begin, line.end_us),
+            // Not before its frame went: how late that was belongs to it.
+            Some(line) if !line.ended && line.frame * FRAME_US >= line.end_us => after(line.begin, line.end_us),
             _ => Micros::NEVER,
         }
     }
@@ -161,10 +173,11 @@ impl Mouth {
     /// Sends the frame that is due.
     pub(super) fn frame(&mut self, scenario: &ScenarioPlan, now: Micros, out: &mut Vec<Action>) -> Voiced {
         let intended = self.frame_due();
+        let start = Micros(intended.0.saturating_sub(FRAME_US));
         let mut voiced = Voiced::Frame;
         let mut payload = None;
         let mut finished = false;
-        if let Some(line) = &mut self.line {
+        if let Some(line) = self.line.as_mut().filter(|line| line.begin <= start) {
             let from = line.frame * FRAME_US;
             let to = from + FRAME_US;
             let lag = now.since(intended);
@@ -192,14 +205,14 @@ impl Mouth {
         }
         out.push(Action::Send(ClientEvent::Audio(ClientAudio {
             sequence: self.sequence,
-            timestamp_us: micros_between(self.zero, intended),
+            timestamp_us: micros_between(self.zero, start),
             payload: payload.unwrap_or_else(|| silence(scenario.format)),
             ack,
         })));
         out.push(Action::Measure(Sample { metric: Metric::ScheduleLag, intended, actual: intended, to: now }));
         self.frames += 1;
         self.sequence += 1;
-        self.next = after(intended, FRAME_US);
+        self.next = intended;
         if finished && self.speech_end_due() == Micros::NEVER {
             self.finish_line(scenario);
         }

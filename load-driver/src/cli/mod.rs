@@ -134,14 +134,20 @@ fn fail(message: &str, exit: Exit) -> ExitCode {
 fn log_to_stderr() {
     let filter =
         tracing_subscriber::EnvFilter::try_from_env("LOAD_DRIVER_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    // A log that cannot be written must not end the run: complaining about it on the same stderr would panic.
     // A second one in the same process would be a fault of a test, not of a user.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .log_internal_errors(false)
+        .try_init();
 }
 
 fn worker() -> anyhow::Result<()> {
     crate::transport::fds::ensure(0)?;
     crate::engine::worker::run_worker(io::stdin().lock(), io::stdout(), |job| {
-        let profile = profile::from_json(&job.profile.to_string())?;
+        let profile = profile::from_json(&job.profile)?;
         Ok(Plan::build(&profile, &job.run_id)?)
     })
 }

@@ -21,8 +21,9 @@ const EVENTS: usize = 256;
 /// The first line on a worker's standard input, as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WorkerJob {
-    /// What the plan is built from: the resolved profile. Opaque here.
-    pub profile: serde_json::Value,
+    /// What the plan is built from: the resolved profile as JSON. Opaque here, and text: a tree would sort its scenarios by name, and
+    /// their numbers go by their order.
+    pub profile: String,
     /// Of the run, the same in every worker.
     pub run_id: String,
     /// This worker.

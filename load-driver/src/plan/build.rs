@@ -34,6 +34,9 @@ pub enum PlanError {
         /// What is too much.
         error: ArrivalError,
     },
+    /// A run that tests nothing must not pass.
+    #[error("no session begins in this run: raise a rate or a duration")]
+    NoSessions,
 }
 
 impl Plan {
@@ -46,7 +49,10 @@ impl Plan {
             .iter()
             .enumerate()
             .map(|(number, (name, scenario))| plan_scenario(number as u16, name, scenario, profile.seed, &mut library).map(Arc::new))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<Arc<ScenarioPlan>>, _>>()?;
+        if scenarios.iter().all(|scenario| scenario.lanes.is_empty()) {
+            return Err(PlanError::NoSessions);
+        }
         Ok(Self { run_id: run_id.to_owned(), seed: profile.seed, warmup: profile.warmup.0, scenarios })
     }
 }

@@ -63,13 +63,21 @@ pub struct Registry {
     totals: Vec<Totals>,
     series: Series,
     open: BTreeMap<u64, Second>,
+    /// What shards said of their gauges in the open seconds.
+    said: BTreeMap<u64, Gauges>,
+    /// What they had said when the last second closed.
+    last_said: Gauges,
+    gone: BTreeSet<usize>,
     newest_s: u64,
-    gauges: BTreeMap<usize, (u64, u64)>,
+    gauges: Gauges,
     peaks: (u64, u64),
     measured: Option<(u64, u64)>,
     warmup_samples: u64,
     recent: Recent,
 }
+
+/// Live sessions and speaking users by shard.
+type Gauges = BTreeMap<usize, (u64, u64)>;
 
 #[derive(Debug, Default)]
 struct Totals {
@@ -96,8 +104,11 @@ impl Registry {
             labels,
             series: Series::default(),
             open: BTreeMap::new(),
+            said: BTreeMap::new(),
+            last_said: Gauges::new(),
+            gone: BTreeSet::new(),
             newest_s: 0,
-            gauges: BTreeMap::new(),
+            gauges: Gauges::new(),
             peaks: (0, 0),
             measured: None,
             warmup_samples: 0,
@@ -117,6 +128,7 @@ impl Registry {
         let middle = report.from_us / 2 + report.to_us / 2;
         let at_s = middle.saturating_sub(self.start_us) / 1_000_000;
         self.gauges.insert(report.shard, (report.active, report.speaking));
+        self.said.entry(at_s).or_default().insert(report.shard, (report.active, report.speaking));
         let second = self.open.entry(at_s).or_insert_with(|| Second { at_s, from_us: report.from_us, ..Second::default() });
         second.from_us = second.from_us.min(report.from_us);
         second.to_us = second.to_us.max(report.to_us);
@@ -159,11 +171,13 @@ impl Registry {
     fn close_until(&mut self, end_s: u64) -> Vec<Second> {
         let later = self.open.split_off(&end_s);
         let mut closed: Vec<Second> = std::mem::replace(&mut self.open, later).into_values().collect();
-        let (active, speaking) = self.gauges.values().fold((0, 0), |sum, gauge| (sum.0 + gauge.0, sum.1 + gauge.1));
-        self.peaks = (self.peaks.0.max(active), self.peaks.1.max(speaking));
         for second in &mut closed {
-            // The last word of every shard: a shard whose report is late must not look like a dip.
-            (second.active, second.speaking) = (active, speaking);
+            let said = self.said.remove(&second.at_s).unwrap_or_default();
+            // What each said in this second, not what it has said since; one whose report is late must not look like a dip.
+            self.last_said.retain(|shard, _| !self.gone.contains(shard));
+            self.last_said.extend(said);
+            (second.active, second.speaking) = sum(&self.last_said);
+            self.peaks = (self.peaks.0.max(second.active), self.peaks.1.max(second.speaking));
             self.series.add(second);
         }
         closed
@@ -172,6 +186,7 @@ impl Registry {
     /// A shard is gone and will report no more: its sessions no longer count as active.
     pub fn shard_gone(&mut self, shard: usize) {
         self.gauges.remove(&shard);
+        self.gone.insert(shard);
     }
 
     /// Closes what is open, at the end of the run.
@@ -191,7 +206,7 @@ impl Registry {
 
     /// Live sessions and speaking users now.
     pub fn gauges(&self) -> (u64, u64) {
-        self.gauges.values().fold((0, 0), |sum, gauge| (sum.0 + gauge.0, sum.1 + gauge.1))
+        sum(&self.gauges)
     }
 
     /// Most live sessions and speaking users seen at once, warm-up included.
@@ -276,6 +291,10 @@ impl Recent {
         let oldest = self.newest_us.saturating_sub(window.as_micros() as u64);
         self.intervals.iter().filter(move |(at, _)| *at > oldest).map(|(_, interval)| interval)
     }
+}
+
+fn sum(gauges: &Gauges) -> (u64, u64) {
+    gauges.values().fold((0, 0), |sum, gauge| (sum.0 + gauge.0, sum.1 + gauge.1))
 }
 
 fn empty_pair() -> Pair {

@@ -124,6 +124,43 @@ fn gauges_add_up_over_shards_and_a_late_shard_makes_no_dip() {
     assert_eq!((registry.gauges(), registry.peaks()), ((10, 3), (20, 6)));
 }
 
+/// Seconds close later than they are: each has the sessions of its own time, to the last, and the peak is theirs.
+#[test]
+fn a_second_shows_the_sessions_of_its_own_time() {
+    let mut registry = Registry::new(START, labels(1));
+    let level = [5, 40, 30, 20, 10];
+    let mut closed = Vec::new();
+    for (second, active) in (0..).zip(level) {
+        for shard in 0..2 {
+            closed.extend(registry.add(IntervalReport { active, speaking: active / 5, ..report(shard, second, Vec::new()) }));
+        }
+    }
+    registry.shard_gone(0);
+    registry.shard_gone(1);
+    closed.extend(registry.finish());
+    assert_eq!(closed.iter().map(|s| s.active).collect::<Vec<_>>(), level.map(|n| 2 * n));
+    assert_eq!(closed.iter().map(|s| s.speaking).collect::<Vec<_>>(), level.map(|n| 2 * (n / 5)));
+    assert_eq!((registry.peaks(), registry.gauges()), ((80, 16), (0, 0)));
+}
+
+/// A killed worker said that it had sessions, and will never say that it has none.
+#[test]
+fn sessions_of_a_shard_that_is_gone_do_not_stay() {
+    let mut registry = Registry::new(START, labels(1));
+    let mut closed = Vec::new();
+    for second in 0..8 {
+        closed.extend(registry.add(report(0, second, Vec::new())));
+        if second < 3 {
+            closed.extend(registry.add(report(1, second, Vec::new())));
+        }
+        if second == 2 {
+            registry.shard_gone(1);
+        }
+    }
+    closed.extend(registry.finish());
+    assert_eq!(closed.iter().map(|s| s.active).collect::<Vec<_>>(), [20, 20, 20, 10, 10, 10, 10, 10]);
+}
+
 #[test]
 fn jitter_of_the_shard_clock_keeps_one_report_a_second() {
     let mut registry = Registry::new(START, labels(1));

@@ -34,7 +34,7 @@ pub const TABLE: [(Exit, u8, &str); 9] = [
     (Exit::InternalFault, 109, "internal fault of load-driver"),
     (Exit::InvalidProfile, 104, "invalid profile or usage"),
     (Exit::TargetUnusable, 106, "target unusable: nobody listens, or it is no agent"),
-    (Exit::CountersDisagree, 98, "the backend's counters disagree with the ledger"),
+    (Exit::CountersDisagree, 98, "the backend's counters disagree with the ledger, or could not be proven"),
     (Exit::GeneratorSaturated, 97, "the generator was saturated: its figures are not the target's"),
     (Exit::Degraded, 96, "degraded: a worker was lost"),
     (Exit::ThresholdFailed, 99, "a threshold failed or had no data"),

@@ -247,11 +247,12 @@ fn protocol(protocol: Protocol) -> &'static str {
 }
 
 fn convergence(rows: &[ConvergenceRow], style: Style) -> String {
+    let rows: Vec<&ConvergenceRow> = rows.iter().filter(|row| row.killed > 0).collect();
     if rows.is_empty() {
         return String::new();
     }
     let head = ["", "protocol", "killed", "detected", "written off", "p50 ms", "p99 ms", "max ms", "ghosts", "false capacity"];
-    let line = |row: &ConvergenceRow| {
+    let line = |row: &&ConvergenceRow| {
         vec![
             row.kind.name().to_owned(),
             protocol(row.protocol).to_owned(),
@@ -265,7 +266,7 @@ fn convergence(rows: &[ConvergenceRow], style: Style) -> String {
             count(row.false_capacity),
         ]
     };
-    section(style, "convergence of the counters after forced ends", &table(&head, &rows.iter().map(line).collect::<Vec<_>>()))
+    section(style, "convergence of the counters by kind of end", &table(&head, &rows.iter().map(line).collect::<Vec<_>>()))
 }
 
 fn errors(s: &Summary, style: Style) -> String {

@@ -166,7 +166,7 @@ fn start_workers(
     for (n, scenario) in scenarios.iter().enumerate() {
         let number = n as u32 + 1;
         let work = crate::engine::worker::WorkerJob {
-            profile: serde_json::to_value(&job.prepared.profile)?,
+            profile: serde_json::to_string(&job.prepared.profile)?,
             run_id: job.run_id.clone(),
             worker: 0,
             workers: 1,

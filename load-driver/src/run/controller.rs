@@ -63,6 +63,35 @@ pub(super) struct Usage {
     pub(super) track: ProcessTrack,
     pub(super) frames: u64,
     pub(super) sessions_peak: u64,
+    /// Live sessions of each of its shards.
+    active: BTreeMap<usize, u64>,
+    boot: Option<Boot>,
+    /// CPU time and frames of processes that were replaced.
+    before: (u64, u64),
+}
+
+/// One process of a backend: what it had used and moved at the first and the last look.
+#[derive(Debug, Clone)]
+struct Boot {
+    id: String,
+    first: (u64, u64),
+    last: (u64, u64),
+}
+
+impl Usage {
+    /// CPU time and frames of this run: since the first look at each process, all processes together.
+    fn since_first(&mut self, boot_id: &str, cpu_us: u64, frames: u64) -> (u64, u64) {
+        let now = (cpu_us, frames);
+        if let Some(old) = self.boot.take_if(|boot| boot.id != boot_id) {
+            self.before.0 += old.last.0 - old.first.0;
+            self.before.1 += old.last.1 - old.first.1;
+            // A process that was started in the run is used by it from its birth.
+            self.boot = Some(Boot { id: boot_id.to_owned(), first: (0, 0), last: now });
+        }
+        let boot = self.boot.get_or_insert_with(|| Boot { id: boot_id.to_owned(), first: now, last: now });
+        boot.last = (now.0.max(boot.last.0), now.1.max(boot.last.1));
+        (self.before.0 + boot.last.0 - boot.first.0, self.before.1 + boot.last.1 - boot.first.1)
+    }
 }
 
 /// A run under way.
@@ -107,8 +136,9 @@ pub(super) fn take_look(look: Look, ledger: &mut Ledger, usage: &mut BTreeMap<us
             let snapshot = &sample.snapshot;
             let at = clock.at_unix_us(sample.answered_at_us);
             let cost = usage.entry(sample.backend).or_default();
-            cost.track.add(at, crate::system::Usage { cpu_us: snapshot.cpu_us, rss_bytes: snapshot.rss_bytes });
-            cost.frames = cost.frames.max(snapshot.frames_in + snapshot.frames_out);
+            let (cpu_us, frames) = cost.since_first(&snapshot.boot_id, snapshot.cpu_us, snapshot.frames_in + snapshot.frames_out);
+            cost.track.add(at, crate::system::Usage { cpu_us, rss_bytes: snapshot.rss_bytes });
+            cost.frames = frames;
             cost.sessions_peak = cost.sessions_peak.max(snapshot.active.max(0) as u64);
             ledger.sample(*sample);
         }
@@ -160,7 +190,8 @@ impl Run {
         tokio::select! {
             event = self.events.recv(), if !self.events.is_closed() || !self.events.is_empty() => Happening::Event(event),
             news = self.news.recv(), if !self.news.is_closed() || !self.news.is_empty() => Happening::News(news),
-            look = self.poller.looks.recv() => Happening::Look(look),
+            // Targets without counters have no pollers: a closed channel is always ready, and would spin.
+            look = self.poller.looks.recv(), if !self.poller.looks.is_closed() || !self.poller.looks.is_empty() => Happening::Look(look),
             () = at(kill) => Happening::Kill,
             () = at(revive) => Happening::Revive,
             _ = seconds.tick() => Happening::Second,
@@ -174,9 +205,8 @@ impl Run {
             Happening::Event(None) => self.lose_own_engine(),
             Happening::News(Some(WorkerNews::Event { worker, event })) => self.event(worker, event, reporters),
             Happening::News(Some(WorkerNews::Gone { worker, fault })) => self.worker_gone(worker, fault),
-            Happening::News(None) => {}
             Happening::Look(Some(look)) => self.look(look),
-            Happening::Look(None) => tracing::error!("the pollers ended: counters are not watched any more"),
+            Happening::News(None) | Happening::Look(None) => {}
             Happening::Kill => self.kill(reporters).await,
             Happening::Revive => self.revive().await,
             Happening::Second => self.second(reporters),
@@ -225,11 +255,14 @@ impl Run {
 
     fn interval(&mut self, worker: u32, mut report: IntervalReport, reporters: &mut Reporters) {
         if worker == 0 {
-            self.driver.frames += report.scenarios.iter().map(|s| finish::frames(&s.counts)).sum::<u64>();
+            let driver = &mut self.driver;
+            driver.frames += report.scenarios.iter().map(|s| finish::frames(&s.counts)).sum::<u64>();
+            // Sessions of workers take no memory of this process.
+            driver.active.insert(report.shard, report.active);
+            driver.sessions_peak = driver.sessions_peak.max(driver.active.values().sum());
         }
         report.shard = global_shard(worker, report.shard);
         let closed = self.registry.add(report);
-        self.driver.sessions_peak = self.driver.sessions_peak.max(self.registry.gauges().0);
         self.seconds_closed(&closed, reporters);
     }
 
@@ -280,7 +313,9 @@ impl Run {
         let live = self.ledger.live();
         self.give_up_if_hopeless(now, &live);
         if self.stopped_early.is_none()
-            && let Some(result) = self.monitor.tick(&Measurements { registry: &self.registry, funnels: self.ledger.funnels() })
+            && let Some(result) = self
+                .monitor
+                .tick(&Measurements { registry: &self.registry, funnels: self.ledger.funnels() }, now < self.job.prepared.plan.stops_at())
         {
             self.stopped_early = Some(format!("threshold {} {} failed", result.key, result.expression));
             self.stop(STOP_GRACE);
@@ -295,7 +330,7 @@ impl Run {
         let (lag_p99_ms, cpu_cores) = (self.last_lag_p99_ms, self.driver.track.mean_cores());
         let tick = progress::tick(
             plan,
-            Now { at: now, stage, live: &live, before: &self.before, gauges: self.registry.gauges(), lag_p99_ms, cpu_cores },
+            Now { at: now, stage, live: &live, before: &self.before, speaking: self.registry.gauges().1, lag_p99_ms, cpu_cores },
         );
         complain(reporters.emit(Event::Tick(&tick)));
         self.before = live;

@@ -91,7 +91,7 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
         stopped_early: run.stopped_early.clone(),
         thresholds: run.monitor.results(&Measurements { registry: &run.registry, funnels: &verdict.funnels }),
         irregular: verdict.irregular.clone(),
-        counters: counters(&verdict, &run.set.unwatched),
+        counters: counters(&verdict, &run.set.unwatched, run.gave_up()),
         convergence: verdict.convergence.iter().map(convergence_row).collect(),
         generator: build::generator(&run.registry, &run.driver.track, limits),
         costs: costs(&run),
@@ -105,7 +105,9 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
     Ok(summary.exit.reason)
 }
 
-fn counters(verdict: &Verdict, unwatched: &[String]) -> CountersSection {
+fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersSection {
+    // Interrupted twice: what could not be looked at any more says nothing of the backend. What was proven before stays.
+    let excused = |f: &&ledger::Finding| gave_up && f.name == ledger::DefectName::Unverified;
     let finding = |f: &ledger::Finding| FindingRow {
         name: f.name.name().to_owned(),
         class: name_of(&f.class),
@@ -119,15 +121,19 @@ fn counters(verdict: &Verdict, unwatched: &[String]) -> CountersSection {
     let mut basis = vec![format!("{looks} looks at {} backend processes, {accepted} sessions", verdict.backends.len())];
     basis.extend(unwatched.iter().cloned());
     basis.extend(verdict.notes.iter().cloned());
+    if gave_up {
+        basis.push("interrupted before the counters could be compared to the end".to_owned());
+    }
     CountersSection {
         status: match verdict.judgement {
+            Judgement::Unverified if gave_up => CountersStatus::NotChecked,
             Judgement::Agree => CountersStatus::Agree,
             Judgement::Disagree => CountersStatus::Disagree,
             Judgement::Unverified => CountersStatus::Unverified,
             Judgement::NotWatched => CountersStatus::NotChecked,
         },
         basis: basis.join("; "),
-        findings: verdict.findings.iter().map(finding).collect(),
+        findings: verdict.findings.iter().filter(|f| !excused(f)).map(finding).collect(),
     }
 }
 

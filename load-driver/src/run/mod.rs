@@ -20,7 +20,7 @@ mod strikes;
 mod targets;
 mod workers;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{io::Write, path::PathBuf, sync::Arc};
 
 use agent_server::runtime::clock::Clock;
 use tokio::runtime::Builder;
@@ -53,14 +53,17 @@ pub fn run(args: &RunArgs) -> Result<Exit, RunError> {
     let own_connections =
         u64::from(prepared.profile.driver.connections) * shards(&prepared) as u64 * prepared.profile.target.backends() as u64;
     fds::ensure(fds::required(&prepared.plan, own_connections)).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
-    let out = args.out.join(format!("{}-{run_id}", prepared.profile.name));
+    let out = args.out.join(format!("{}-{run_id}", folder_name(&prepared.profile.name)));
     std::fs::create_dir_all(&out)
         .map_err(|e| RunError::new(Exit::InvalidProfile, format!("failed to make the folder {}: {e}", out.display())))?;
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| RunError::new(Exit::InternalFault, format!("failed to start the controller: {e}")))?;
-    runtime.block_on(begin::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out }))
+    let exit = runtime.block_on(begin::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out: out.clone() }))?;
+    // A reader that went away has seen enough.
+    let _ = writeln!(std::io::stdout(), "\nresults in {}", out.display());
+    Ok(exit)
 }
 
 /// Everything about a run that is known before it starts.
@@ -75,6 +78,12 @@ struct Job {
 /// Threads that run sessions in this process.
 fn shards(prepared: &Prepared) -> usize {
     prepared.profile.driver.shards.map_or_else(crate::system::available_cores, |n| n as usize)
+}
+
+/// A name in words that every file system takes, and that leads nowhere else.
+fn folder_name(name: &str) -> String {
+    let safe = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '-' };
+    name.chars().map(safe).take(64).collect()
 }
 
 /// Names the run on both sides; no other run on this machine has it at this moment.
@@ -92,4 +101,17 @@ fn reporters(out: &std::path::Path) -> std::io::Result<Reporters> {
     let style = Style::detect(std::io::stdout().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
     finish::add_files(&mut reporters, out, style)?;
     Ok(reporters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_stay_in_their_folder() {
+        for (name, folder) in [("talkers", "talkers"), ("../../x", "------x"), ("größe 1", "größe-1"), ("/etc", "-etc"), ("", "")] {
+            assert_eq!(folder_name(name), folder);
+        }
+        assert_eq!(folder_name(&"x".repeat(1_000)).len(), 64);
+    }
 }

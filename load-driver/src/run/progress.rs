@@ -21,8 +21,8 @@ pub(super) struct Now<'a> {
     pub(super) live: &'a LiveView,
     /// Of the ledger, a second ago.
     pub(super) before: &'a LiveView,
-    /// Live sessions and speaking users.
-    pub(super) gauges: (u64, u64),
+    /// Users who speak.
+    pub(super) speaking: u64,
     /// Of the last second.
     pub lag_p99_ms: Option<f64>,
     /// Of this process.
@@ -36,8 +36,8 @@ pub(super) fn tick(plan: &Plan, now: Now<'_>) -> Tick {
         planned: Duration::from_micros(plan.stops_at().0),
         stage: now.stage,
         scenarios: plan.scenarios.iter().map(|scenario| of(scenario, now)).collect(),
-        active: now.gauges.0,
-        speaking: now.gauges.1,
+        active: now.live.funnels.total().live,
+        speaking: now.speaking,
         lag_p99_ms: now.lag_p99_ms,
         cpu_cores: now.cpu_cores,
     }

@@ -20,8 +20,8 @@ struct Watched {
     threshold: Threshold,
     /// Last figure that could be judged.
     last: Option<Figure>,
-    /// First judgement that it failed, when, and by which figure. Stays.
-    broken: Option<(Duration, Figure)>,
+    /// First judgement that it failed, when, and by which figure; none where a window had no data. Stays.
+    broken: Option<(Duration, Option<Figure>)>,
 }
 
 impl Monitor {
@@ -36,15 +36,16 @@ impl Monitor {
         self.watched.iter().map(|w| &w.threshold)
     }
 
-    /// Call after each second. Returns the result of the first threshold that wants the run to stop.
-    pub fn tick(&mut self, source: &impl Source) -> Option<ThresholdResult> {
+    /// Call after each second. While `loaded`, sessions are still begun: a window without data, once there was some, is then the target's
+    /// silence and no end of the run. Returns the result of the first threshold that wants the run to stop.
+    pub fn tick(&mut self, source: &impl Source, loaded: bool) -> Option<ThresholdResult> {
         let now = source.measured();
         let mut stop = None;
         for watched in &mut self.watched {
             let spec = &watched.threshold.spec;
             let due = now >= spec.delay_abort_eval && spec.window.is_none_or(|window| now >= window);
             if due && (spec.abort_on_fail || spec.window.is_some()) {
-                watched.judge(source, now);
+                watched.judge(source, now, loaded);
             }
             if watched.aborts() && stop.is_none() {
                 stop = Some(watched.result(source));
@@ -79,11 +80,19 @@ impl Watched {
         self.threshold.spec.abort_on_fail && self.broken.is_some()
     }
 
-    fn judge(&mut self, source: &impl Source, now: Duration) {
-        let Some(figure) = self.threshold.figure(source, self.threshold.spec.window) else { return };
-        self.last = Some(figure);
-        if !self.holds(figure) {
-            self.broken.get_or_insert((now, figure));
+    fn judge(&mut self, source: &impl Source, now: Duration, loaded: bool) {
+        let spec = &self.threshold.spec;
+        match self.threshold.figure(source, spec.window) {
+            Some(figure) => {
+                self.last = Some(figure);
+                if !self.holds(figure) {
+                    self.broken.get_or_insert((now, Some(figure)));
+                }
+            }
+            None if loaded && spec.window.is_some() && self.last.is_some() && !spec.allow_no_data => {
+                self.broken.get_or_insert((now, None));
+            }
+            None => {}
         }
     }
 
@@ -91,7 +100,7 @@ impl Watched {
         let spec = &self.threshold.spec;
         let figure = match (spec.window, self.broken) {
             // What broke it stays, even if samples on the way out bend the figure back.
-            (_, Some((_, broken))) => Some(broken),
+            (_, Some((_, broken))) => broken,
             (Some(_), None) => self.last,
             (None, None) => self.threshold.figure(source, None),
         };

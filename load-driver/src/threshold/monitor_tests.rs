@@ -140,11 +140,11 @@ fn aborts_after_the_delay_and_remembers_why() {
     let spec = Spec { abort_on_fail: true, delay_abort_eval: Duration::from_secs(2), ..Spec::short("max<100") };
     let mut monitor = Monitor::new(vec![threshold("connect", &Spec::short("max<1")), threshold("connect", &spec)]);
     let mut source = Fake { seconds: vec![vec![900]], ..Fake::default() };
-    assert!(monitor.tick(&source).is_none(), "within the delay; and the other one may not abort");
+    assert!(monitor.tick(&source, true).is_none(), "within the delay; and the other one may not abort");
     source.seconds = vec![vec![5], vec![6]];
-    assert!(monitor.tick(&source).is_none(), "it holds");
+    assert!(monitor.tick(&source, true).is_none(), "it holds");
     source.seconds.push(vec![500]);
-    let stop = monitor.tick(&source).unwrap();
+    let stop = monitor.tick(&source, true).unwrap();
     assert!(stop.aborted_run && stop.broken_at_s == Some(3.0) && !stop.ok);
     source.seconds = vec![vec![5]];
     let results = monitor.results(&source);
@@ -161,7 +161,7 @@ fn a_window_must_hold_everywhere() {
     let mut source = Fake::default();
     for second in 0..100 {
         source.seconds.push(vec![if second == 50 { 300 } else { 10 }]);
-        assert!(monitor.tick(&source).is_none(), "it does not abort the run");
+        assert!(monitor.tick(&source, true).is_none(), "it does not abort the run");
     }
     assert!(judged("connect", "avg<100", &source).ok, "over the whole run nothing is seen");
     let result = monitor.results(&source).remove(0);
@@ -169,12 +169,43 @@ fn a_window_must_hold_everywhere() {
     assert!((result.value.unwrap() - 155.0).abs() < 0.2);
 }
 
+/// An agent that falls silent for good has no latencies that could break a threshold. The windows before must not speak for it.
+#[test]
+fn a_window_without_data_is_no_pass() {
+    let silent_after = |seconds: usize, allow_no_data: bool| {
+        let spec = Spec { window: Some(Duration::from_secs(2)), allow_no_data, ..Spec::short("max<100") };
+        let mut monitor = Monitor::new(vec![threshold("connect", &spec)]);
+        let mut source = Fake { seconds: vec![Vec::new(); 3], ..Fake::default() };
+        monitor.tick(&source, true);
+        for second in 3..12 {
+            source.seconds.push(if second < seconds { vec![10] } else { Vec::new() });
+            monitor.tick(&source, true);
+        }
+        monitor.results(&source).remove(0)
+    };
+    let silent = silent_after(8, false);
+    assert_eq!((silent.status, silent.ok, silent.broken_at_s, silent.value), (Status::NoData, false, Some(10.0), None));
+    assert!(silent_after(8, true).ok, "the profile allows it");
+    assert!(silent_after(12, false).ok, "silence before the first data is a beginning");
+}
+
+#[test]
+fn silence_after_the_last_session_began_is_an_end() {
+    let spec = Spec { window: Some(Duration::from_secs(2)), ..Spec::short("max<100") };
+    let mut monitor = Monitor::new(vec![threshold("connect", &spec)]);
+    let mut source = Fake { seconds: vec![vec![10]; 3], ..Fake::default() };
+    monitor.tick(&source, true);
+    source.seconds.extend([Vec::new(), Vec::new(), Vec::new()]);
+    monitor.tick(&source, false);
+    assert!(monitor.results(&source)[0].ok);
+}
+
 #[test]
 fn an_incomplete_window_is_not_judged() {
     let spec = Spec { window: Some(Duration::from_secs(5)), ..Spec::short("max<100") };
     let mut monitor = Monitor::new(vec![threshold("connect", &spec)]);
     let source = Fake { seconds: vec![vec![1_000]; 4], ..Fake::default() };
-    monitor.tick(&source);
+    monitor.tick(&source, true);
     assert_eq!(monitor.results(&source)[0].status, Status::NoData);
 }
 

@@ -126,8 +126,8 @@ fn a_spoken_interruption_is_the_next_thing_answered() {
     assert_eq!((bench.count(Counter::Turns), bench.count(Counter::TurnsAnswered), bench.count(Counter::BargeIns)), (2, 2, 1));
     assert_eq!(bench.goodbye(), Some(2_840));
     assert!(!bench.sent().iter().any(|(_, event)| matches!(event, ClientEvent::BargeIn { .. })));
-    let speech: Vec<_> = bench.frame_times().into_iter().filter(|at| (2_300..2_400).contains(at)).collect();
-    assert_eq!(speech, [2_300, 2_320, 2_340, 2_360, 2_380]);
+    let speech: Vec<_> = bench.frame_times().into_iter().filter(|at| (2_300..=2_400).contains(at)).collect();
+    assert_eq!(speech, [2_320, 2_340, 2_360, 2_380, 2_400]);
 }
 
 #[test]

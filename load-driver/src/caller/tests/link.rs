@@ -14,10 +14,8 @@ const RESPONSE: u64 = 1_000;
 /// What is said: from 40 to 840 ms of 900.
 const ONSET: u64 = 40;
 const END: u64 = 840;
-/// The detector wants three loud frames; the third is sent so long after the first.
-const NOTICE: u64 = 40;
-/// Frames are sent when they begin, so the silence that ends a turn is complete one frame before its time.
-const FRAME: u64 = 20;
+/// The detector wants three loud frames; the third is sent when it is over.
+const NOTICE: u64 = 60;
 /// First partial transcript after the onset was noticed; final one after the end was.
 const PARTIAL: u64 = 300;
 const FINAL: u64 = 40;
@@ -140,7 +138,7 @@ fn every_latency_is_arithmetic() {
         assert_eq!(bench.samples(Metric::SessionStartup), [(dialed, dialed, accepted)]);
 
         // When each user turn begins, and when its answer is first heard.
-        let answer = |begin: u64| begin + END + ENDPOINT - FRAME + THINK + round_trip;
+        let answer = |begin: u64| begin + END + ENDPOINT + THINK + round_trip;
         let heard_out = |first: u64| first + JITTER + RESPONSE;
         let plain = accepted + WAIT;
         let interrupted = heard_out(answer(plain)) + WAIT;
@@ -158,7 +156,7 @@ fn every_latency_is_arithmetic() {
         let expect = |from: u64, to: &dyn Fn(u64) -> u64| begins.map(|begin| (begin + from, begin + from, to(begin)));
         assert_eq!(bench.samples(Metric::TurnResponse), expect(END, &|begin| if begin == tool { resumed } else { answer(begin) }));
         assert_eq!(bench.samples(Metric::TranscriptFirst), expect(ONSET, &|begin| begin + ONSET + NOTICE + PARTIAL + round_trip));
-        assert_eq!(bench.samples(Metric::TranscriptFinal), expect(END, &|begin| begin + END + ENDPOINT - FRAME + FINAL + round_trip));
+        assert_eq!(bench.samples(Metric::TranscriptFinal), expect(END, &|begin| begin + END + ENDPOINT + FINAL + round_trip));
         assert_eq!(bench.samples(Metric::TimeToFirstStream), [(100, 100, plain + ONSET + NOTICE + PARTIAL + round_trip)]);
         let onset = interruption + ONSET;
         let stops = [(onset, onset + NOTICE + round_trip), (message, message + round_trip), (cancel, cancel + round_trip)];

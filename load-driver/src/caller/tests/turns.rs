@@ -16,7 +16,8 @@ fn frames_go_at_absolute_times_without_gaps() {
     let mut bench = Bench::live(session(1));
     bench.hear(1_690, speech(false));
     bench.run(3_000);
-    assert_eq!(bench.frame_times(), (0..10).map(|n| 1_500 + 20 * n).collect::<Vec<_>>());
+    // Each when the last of it was spoken.
+    assert_eq!(bench.frame_times(), (1..=10).map(|n| 1_500 + 20 * n).collect::<Vec<_>>());
     for (n, (_, frame)) in bench.frames().iter().enumerate() {
         assert_eq!((frame.sequence, frame.timestamp_us), (n as u64, 500_000 + 20_000 * n as u64));
         assert_eq!(frame.payload[0], 1, "what is said, not silence");
@@ -29,22 +30,22 @@ fn frames_go_at_absolute_times_without_gaps() {
 #[test]
 fn a_late_step_sends_every_due_frame_with_its_own_lag() {
     let mut bench = Bench::live(session(1));
-    bench.run(1_520);
-    bench.late(1_605);
+    bench.run(1_540);
+    bench.late(1_625);
     let lags = bench.samples(Metric::ScheduleLag);
     assert_eq!(
         lags,
         [
-            (1_500, 1_500, 1_500),
             (1_520, 1_520, 1_520),
-            (1_540, 1_540, 1_605),
-            (1_560, 1_560, 1_605),
-            (1_580, 1_580, 1_605),
-            (1_600, 1_600, 1_605)
+            (1_540, 1_540, 1_540),
+            (1_560, 1_560, 1_625),
+            (1_580, 1_580, 1_625),
+            (1_600, 1_600, 1_625),
+            (1_620, 1_620, 1_625)
         ]
     );
     bench.run(3_000);
-    assert_eq!(bench.frame_times()[6..10], [1_620, 1_640, 1_660, 1_680], "the schedule does not shift");
+    assert_eq!(bench.frame_times()[6..10], [1_640, 1_660, 1_680, 1_700], "the schedule does not shift");
 }
 
 #[test]
@@ -70,9 +71,9 @@ fn the_answer_is_measured_from_the_end_of_speech() {
 #[test]
 fn service_time_counts_from_the_frame_that_carried_the_end_of_speech() {
     let mut bench = Bench::live(session(1));
-    bench.run(1_640);
-    // Frame 8 (160 to 180 ms, with the end at 170) is due at 1660 and goes at 1672.
-    bench.late(1_672);
+    bench.run(1_660);
+    // Frame 8 (160 to 180 ms, with the end at 170) is due at 1680 and goes at 1692.
+    bench.late(1_692);
     bench.answer(2_000, 1, 1, 1);
     assert_eq!(bench.samples(Metric::TurnResponse), [(1_670, 1_682, 2_000)]);
 }
@@ -83,7 +84,7 @@ fn silence_follows_until_the_server_hears_the_end() {
         let mut bench = Bench::live(session(1));
         bench.hear(1_790, heard);
         bench.run(4_000);
-        assert_eq!(bench.frame_times(), (0..15).map(|n| 1_500 + 20 * n).collect::<Vec<_>>());
+        assert_eq!(bench.frame_times(), (1..15).map(|n| 1_500 + 20 * n).collect::<Vec<_>>());
         assert_eq!(bench.frames()[10].1.payload, Bytes::from(vec![0; 640]));
         assert_eq!(bench.count(Counter::SpeechUs), 140_000);
     }
@@ -95,7 +96,7 @@ fn an_end_that_was_heard_inside_the_speech_was_a_pause() {
     bench.hear(1_600, speech(false));
     bench.run(9_000);
     // 200 ms of utterance and 1500 of silence.
-    assert_eq!(bench.frame_times(), (0..85).map(|n| 1_500 + 20 * n).collect::<Vec<_>>());
+    assert_eq!(bench.frame_times(), (1..=85).map(|n| 1_500 + 20 * n).collect::<Vec<_>>());
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn markers_mark_the_speech_and_no_silence_follows() {
     assert_eq!(bench.frames().len(), 10);
     let marks: Vec<_> = bench.sent().into_iter().filter(|(_, event)| matches!(event, ClientEvent::Speech(_))).collect();
     let mark = |started, timestamp_us| ClientEvent::Speech(SpeechMarker { started, timestamp_us });
-    assert_eq!(marks, [(1_520, mark(true, 530_000)), (1_670, mark(false, 670_000))]);
+    assert_eq!(marks, [(1_540, mark(true, 530_000)), (1_680, mark(false, 670_000))]);
 }
 
 #[test]
@@ -118,9 +119,9 @@ fn a_microphone_never_pauses() {
     bench.run(3_000);
     // From acceptance to goodbye; the speech begins with the next frame of the running clock.
     assert_eq!(bench.goodbye(), Some(2_140));
-    assert_eq!(bench.frame_times(), (0..57).map(|n| 1_000 + 20 * n).collect::<Vec<_>>());
+    assert_eq!(bench.frame_times(), (1..57).map(|n| 1_000 + 20 * n).collect::<Vec<_>>());
     let loud: Vec<_> = bench.frames().iter().filter(|(_, frame)| frame.payload[0] == 1).map(|(at, _)| at.as_millis()).collect();
-    assert_eq!(loud, (0..10).map(|n| 1_520 + 20 * n).collect::<Vec<_>>());
+    assert_eq!(loud, (1..=10).map(|n| 1_520 + 20 * n).collect::<Vec<_>>());
     assert_eq!(bench.samples(Metric::TurnResponse), [(1_690, 1_690, 2_000)]);
 }
 
@@ -134,7 +135,7 @@ fn a_mute_caller_shows_that_it_lives() {
     bench.act(ms(110), |caller, out| caller.on_connected(true, ms(110), out));
     bench.hear(1_000, accepted_with(6_000));
     bench.run(10_400);
-    assert_eq!(bench.frame_times(), [4_000, 7_020, 10_040]);
+    assert_eq!(bench.frame_times(), [4_000, 7_000, 10_000]);
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn hints_say_what_the_mock_should_understand() {
     said.text = "hello".to_owned();
     template.says = vec![Arc::new(said)];
     let mut bench = Bench::live(plan(scenario(vec![template])));
-    bench.run(1_500);
+    bench.run(1_520);
     let first = bench.log.iter().position(|(_, action)| matches!(action, Action::Send(ClientEvent::Audio(_)))).expect("audio");
     let hint = bench.log.iter().position(|(_, action)| matches!(action, Action::Send(ClientEvent::Hint(_)))).expect("hint");
     assert!(hint < first);
@@ -160,9 +161,9 @@ fn a_missed_answer_is_counted_and_life_goes_on() {
     assert_eq!(bench.count(Counter::TurnsMissed), 0);
     bench.run(3_670);
     assert_eq!(bench.count(Counter::TurnsMissed), 1);
-    bench.run(4_170);
+    bench.run(4_190);
     assert_eq!(bench.count(Counter::Turns), 2);
-    assert_eq!(bench.frame_times().last(), Some(&4_170));
+    assert_eq!(bench.frame_times().last(), Some(&4_190));
 }
 
 #[test]
@@ -275,15 +276,15 @@ fn agent_sequence_gaps_are_counted() {
 #[test]
 fn acknowledgements_are_asked_for_and_timed() {
     let mut bench = Bench::live(session_with(1, |scenario| scenario.ack_every = 4));
-    bench.run(1_570);
-    bench.late(1_583);
+    bench.run(1_590);
+    bench.late(1_603);
     bench.run(1_700);
     let asked: Vec<_> = bench.frames().iter().filter(|(_, frame)| frame.ack).map(|(_, frame)| frame.sequence).collect();
     assert_eq!(asked, [0, 4, 8]);
     for (at, sequence) in [(1_605, 4), (1_610, 4), (1_611, 0), (1_700, 8), (1_701, 5)] {
         bench.hear(at, ServerEvent::Ack { sequence });
     }
-    assert_eq!(bench.samples(Metric::FrameRtt), [(1_580, 1_583, 1_605), (1_660, 1_660, 1_700)]);
+    assert_eq!(bench.samples(Metric::FrameRtt), [(1_600, 1_603, 1_605), (1_680, 1_680, 1_700)]);
     assert_eq!(bench.count(Counter::ServerErrors), 0);
     bench.hear(1_702, ServerEvent::Ack { sequence: 1_000 });
     assert_eq!(bench.count(Counter::ServerErrors), 1, "no such frame was sent");
@@ -292,11 +293,11 @@ fn acknowledgements_are_asked_for_and_timed() {
 #[test]
 fn at_most_16_acknowledgements_are_waited_for() {
     let mut bench = Bench::live(session_with(1, |scenario| scenario.ack_every = 1));
-    bench.run(3_180);
+    bench.run(3_200);
     assert_eq!(bench.frames().len(), 85);
-    bench.hear(3_190, ServerEvent::Ack { sequence: 68 });
+    bench.hear(3_210, ServerEvent::Ack { sequence: 68 });
     assert_eq!(bench.samples(Metric::FrameRtt), []);
-    bench.hear(3_190, ServerEvent::Ack { sequence: 69 });
+    bench.hear(3_210, ServerEvent::Ack { sequence: 69 });
     assert_eq!(bench.samples(Metric::FrameRtt).len(), 1);
 }
 
@@ -305,18 +306,18 @@ fn everybody_at_once() {
     let at = |t| TurnTemplate { wait: WaitTemplate::At(ms(t)), ..turn(0, ActTemplate::Listen) };
     let mut bench = Bench::live(plan(scenario(vec![at(7_000), at(8_000)])));
     bench.answer(9_000, 1, 1, 5);
-    bench.run(9_140);
+    bench.run(9_160);
     assert_eq!(bench.samples(Metric::TurnResponse), [(7_170, 7_170, 9_000)]);
-    assert_eq!(bench.frame_times().last(), Some(&9_140), "a time that has passed is now");
+    assert_eq!(bench.frame_times().last(), Some(&9_160), "a time that has passed is now");
 }
 
 #[test]
 fn silence_is_a_turn_without_a_question() {
     let silent = TurnTemplate { says: Vec::new(), ..turn(300, ActTemplate::Listen) };
     let mut bench = Bench::live(plan(scenario(vec![silent, turn(500, ActTemplate::Listen)])));
-    bench.run(1_800);
+    bench.run(1_820);
     assert_eq!(bench.count(Counter::Turns), 1);
-    assert_eq!(bench.frame_times(), [1_800]);
+    assert_eq!(bench.frame_times(), [1_820]);
 }
 
 #[test]
@@ -441,4 +442,19 @@ fn a_second_response_does_not_take_the_answers_place() {
     bench.hear_frames(2_060, 2, 20);
     assert_eq!(bench.samples(Metric::TurnResponse), [(1_670, 1_670, 2_000)]);
     assert_eq!(bench.count(Counter::TurnsAnswered), 1);
+}
+
+/// The speech of a caller that sends silence too begins with a frame of its own, at most one frame later, and without a gap.
+#[test]
+fn speech_falls_on_the_frames_of_a_running_clock() {
+    for wait in [500, 501, 519, 520] {
+        let mut bench = Bench::live(session_with(1, |scenario| {
+            scenario.send_silence = true;
+            scenario.conversations[0].turns[0].wait = WaitTemplate::After(constant(wait));
+        }));
+        bench.run(2_000);
+        assert_eq!(bench.frame_times(), (1..=50).map(|n| 1_000 + 20 * n).collect::<Vec<_>>());
+        let loud = bench.frames().into_iter().find(|(_, frame)| frame.payload[0] == 1).map(|(at, _)| at.as_millis());
+        assert_eq!(loud, Some(if wait == 500 { 1_520 } else { 1_540 }), "after {wait} ms");
+    }
 }
