@@ -53,10 +53,10 @@ async fn a_half_open_peer_with_a_full_socket_is_found_too() {
 
 #[tokio::test]
 async fn an_idle_peer_that_answers_pings_lives() {
-    let server = Server::start(&["--keepalive-interval=200ms", "--keepalive-timeout=200ms"]);
+    let server = Server::start(&["--keepalive-interval=200ms", "--keepalive-timeout=1s"]);
     for form in [Form::Grpc, Form::Binary] {
         let mut client = Client::started(server.address, form).await;
-        // Reading answers pings; the session outlives several deadlines of silence.
+        // Reading answers pings; the session outlives the deadline of a silent one.
         let quiet = tokio::time::timeout(std::time::Duration::from_millis(1_500), client.next()).await;
         assert!(quiet.is_err(), "{form:?}: {quiet:?}");
         client.send(end()).await;
@@ -73,5 +73,25 @@ async fn a_cancel_in_mid_message_is_a_cancel() {
         grpc.send_half_a_message();
     }
     let _kept = client.leave(Rude::Cancel).await;
+    server.expect_ends(&[("cancelled", 1)]).await;
+}
+
+#[tokio::test]
+async fn a_close_frame_is_answered() {
+    use futures_util::{SinkExt, StreamExt};
+    use tokio_tungstenite::tungstenite::Message;
+    let server = Server::start(&[]);
+    let url = format!("ws://{}/voiceagent.v1", server.address);
+    for started in [false, true] {
+        let socket = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        let (mut stream, _) = tokio_tungstenite::client_async(&url, socket).await.unwrap();
+        if started {
+            stream.send(Message::Text("{\"start\":{\"encoding\":1,\"sampleRate\":16000}}".into())).await.unwrap();
+            common::within("the session begins", stream.next()).await.unwrap().unwrap();
+        }
+        stream.send(Message::Close(None)).await.unwrap();
+        let answer = common::within("the answer to a close", stream.next()).await;
+        assert!(matches!(answer, Some(Ok(Message::Close(_)))), "{answer:?}");
+    }
     server.expect_ends(&[("cancelled", 1)]).await;
 }

@@ -59,6 +59,7 @@ pub async fn serve(shard: Arc<Shard>, stream: WebSocketStream<Heard>, peer: Arc<
         outbox: VecDeque::new(),
         stream,
         reading: true,
+        left: false,
         broken: false,
         start_by: now + config.start_timeout,
         pinged: Micros::ZERO,
@@ -80,6 +81,8 @@ struct Socket {
     outbox: VecDeque<Frame>,
     stream: WebSocketStream<Heard>,
     reading: bool,
+    /// The peer closed: the answer to that is all that may still be written, and the library has it ready.
+    left: bool,
     /// Nothing can be written any more.
     broken: bool,
     start_by: Micros,
@@ -116,7 +119,7 @@ impl Socket {
                 Poll::Ready(Some(Ok(Message::Binary(bytes)))) => dialect.decode(Frame::Binary(bytes), &mut |e| conversation.receive(e)),
                 Poll::Ready(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => {}
                 Poll::Ready(Some(Ok(Message::Close(_))) | None) => {
-                    self.reading = false;
+                    (self.reading, self.left) = (false, true);
                     conversation.lost();
                 }
                 Poll::Ready(Some(Err(error))) => {
@@ -174,7 +177,7 @@ impl Socket {
     /// Writes what waits, as far as the connection takes it.
     fn write(&mut self, cx: &mut Context<'_>) -> Poll<Close> {
         loop {
-            if self.broken {
+            if self.broken || self.left {
                 // Nobody listens: only the end counts.
                 self.outbox.clear();
             } else {
@@ -219,13 +222,13 @@ impl Socket {
 
     /// Says goodbye, bounded.
     async fn close(self, close: &Close) {
-        let Self { mut stream, conversation, reading, broken, .. } = self;
+        let Self { mut stream, conversation, reading, left, broken, .. } = self;
         if broken {
             return;
         }
         let frame = websocket_frame(close);
         let _ = timeout(CLOSE_LIMIT, async {
-            let sent = stream.send(Message::Close(Some(frame))).await.is_ok();
+            let sent = if left { stream.flush().await } else { stream.send(Message::Close(Some(frame))).await }.is_ok();
             // Our last words are out: whatever waits for the session need not wait for its peer's manners.
             drop(conversation);
             if sent && reading {
