@@ -45,8 +45,10 @@ pub(super) async fn conduct(job: Job) -> Result<Exit, RunError> {
     let mut reporters = reporters(&job.out).map_err(|e| fault("open the files of the run", &e))?;
     let signals = Signals::new().map_err(|e| fault("listen for signals", &e))?;
     let set = targets::ready(&job, Clock::start()).await?;
-    let run = begin(&job, set, signals).await.map_err(|e| fault("start the run", &e))?;
-    complain(reporters.emit(Event::Started(&run.info)));
+    let mut run = begin(&job, set, signals).await.map_err(|e| fault("start the run", &e))?;
+    if complain(&reporters.emit(Event::Started(&run.info))) {
+        run.reasons.push(Exit::InternalFault);
+    }
     run.live(&mut reporters).await
 }
 

@@ -32,11 +32,13 @@ use crate::{
     threshold::Monitor,
 };
 
-/// Sinks that fail cost their file, not the run.
-pub(super) fn complain(errors: Vec<crate::report::SinkError>) {
+/// Sinks that fail cost their file, not the run; but a run whose results are lost has not passed. True when one failed.
+#[must_use]
+pub(super) fn complain(errors: &[crate::report::SinkError]) -> bool {
     for error in errors {
         tracing::error!("{error}");
     }
+    !errors.is_empty()
 }
 
 pub(super) struct Signals {
@@ -214,6 +216,13 @@ impl Run {
         }
     }
 
+    /// Tells the sinks.
+    pub(super) fn tell(&mut self, reporters: &mut Reporters, event: Event<'_>) {
+        if complain(&reporters.emit(event)) {
+            self.reasons.push(Exit::InternalFault);
+        }
+    }
+
     pub(super) fn look(&mut self, look: Look) {
         take_look(look, &mut self.ledger, &mut self.backends, &self.clock);
         self.take_convergence();
@@ -270,7 +279,7 @@ impl Run {
         for second in closed {
             let lag = second.latencies.get(&Metric::ScheduleLag).and_then(|(response, _)| histogram::quantile(response, 0.99));
             self.last_lag_p99_ms = lag.map(|us| us as f64 / 1_000.0);
-            complain(reporters.emit(Event::Second(second)));
+            self.tell(reporters, Event::Second(second));
         }
     }
 
@@ -332,7 +341,7 @@ impl Run {
             plan,
             Now { at: now, stage, live: &live, before: &self.before, speaking: self.registry.gauges().1, lag_p99_ms, cpu_cores },
         );
-        complain(reporters.emit(Event::Tick(&tick)));
+        self.tell(reporters, Event::Tick(&tick));
         self.before = live;
     }
 }

@@ -101,8 +101,8 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
     let mut reasons = run.reasons.clone();
     reasons.dedup();
     let summary = build::summary(&run.registry, &verdict.funnels, known, &reasons);
-    complain(reporters.emit(Event::Finished(&summary)));
-    Ok(summary.exit.reason)
+    let lost = complain(&reporters.emit(Event::Finished(&summary)));
+    Ok(if lost { Exit::InternalFault } else { summary.exit.reason })
 }
 
 fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersSection {
