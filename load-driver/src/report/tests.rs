@@ -314,15 +314,15 @@ fn a_session_that_is_never_over_is_a_fault_unless_the_run_was_cut_short() {
     assert_eq!(summary(&registry, &funnels, cut, &[Exit::Interrupted]).exit.code, 105);
 }
 
-/// The schema is published; a change of the summary that is not in it is a mistake. `UPDATE_SCHEMA=1` writes it.
+/// The schema is published; a change of the summary that is not in it is a mistake. `UPDATE_GOLDEN=1` writes it.
 #[test]
 fn the_published_schema_is_that_of_the_summary() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/summary.schema.json");
-    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path, json::schema()).unwrap();
     }
     let published = std::fs::read_to_string(path).unwrap();
-    assert!(published == json::schema(), "summary.schema.json is stale: run this test with UPDATE_SCHEMA=1 and see SCHEMA_VERSION");
+    assert!(published == json::schema(), "summary.schema.json is stale: run this test with UPDATE_GOLDEN=1 and see SCHEMA_VERSION");
 }
 
 #[test]
