@@ -38,6 +38,11 @@ impl CostSpec {
         self.per_frame[phase as usize]
     }
 
+    /// It is only accounted, not spent.
+    pub const fn is_virtual(&self) -> bool {
+        self.accounted
+    }
+
     /// Spends the cost of one frame of `phase`: burns it, or returns it as microseconds to account.
     pub fn charge(&self, phase: Phase) -> u64 {
         let cost = self.of(phase);

@@ -6,6 +6,7 @@ pub mod dialect;
 pub mod fault;
 pub mod listen;
 pub mod pipeline;
+pub mod processor;
 pub mod report;
 pub mod runtime;
 pub mod serve;

@@ -2,6 +2,7 @@
 
 pub mod arrival;
 pub mod audio;
+pub mod balance;
 pub mod caller;
 pub mod cli;
 pub mod counters;
@@ -12,7 +13,9 @@ pub mod plan;
 pub mod profile;
 pub mod record;
 pub mod report;
+pub mod routing;
 pub mod run;
+pub mod sim;
 pub mod system;
 pub mod threshold;
 pub mod transport;

@@ -9,6 +9,7 @@ pub mod dist;
 pub mod frame;
 pub mod ids;
 pub mod native;
+pub mod orca;
 pub mod time;
 
 /// Generated from `schema/voiceagent/v1/voiceagent.proto`; `tests/generated.rs` fails when it is stale.
@@ -17,6 +18,25 @@ pub mod voiceagent {
     #[allow(missing_docs, clippy::pedantic, reason = "generated; documented in the schema")]
     pub mod v1 {
         include!("generated/voiceagent.v1.rs");
+    }
+}
+
+/// Generated from `schema/xds`: how backends tell balancers of their load.
+#[allow(missing_docs, clippy::pedantic, reason = "generated; documented in the schema")]
+pub mod xds {
+    pub mod data {
+        pub mod orca {
+            pub mod v3 {
+                include!("generated/xds.data.orca.v3.rs");
+            }
+        }
+    }
+    pub mod service {
+        pub mod orca {
+            pub mod v3 {
+                include!("generated/xds.service.orca.v3.rs");
+            }
+        }
     }
 }
 

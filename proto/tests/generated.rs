@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-const SCHEMAS: [&str; 1] = ["voiceagent/v1/voiceagent.proto"];
+const SCHEMAS: [&str; 3] = ["voiceagent/v1/voiceagent.proto", "xds/data/orca/v3/orca_load_report.proto", "xds/service/orca/v3/orca.proto"];
 
 #[test]
 fn generated_code_matches_schema() {
@@ -23,6 +23,7 @@ fn generated_code_matches_schema() {
     tonic_prost_build::configure()
         .bytes(".")
         .codec_path("crate::codec::FrameCodec")
+        .btree_map(".xds")
         .out_dir(out.path())
         .compile_fds(descriptors)
         .expect("code is generated");

@@ -243,6 +243,7 @@ impl Admin {
             cpu_us: cpu_us(),
             rss_bytes: rss_bytes(),
             virtual_cost_us: self.sum(|s| s.counters.virtual_cost_us.load(Relaxed)),
+            load: wire::LoadJson::default(),
             defects: shared.defects.strikes(),
         }
     }

@@ -47,9 +47,37 @@ pub struct SnapshotJson {
     pub rss_bytes: u64,
     /// Accounted synthetic cost since boot, microseconds (`--cost virtual`), 0 otherwise.
     pub virtual_cost_us: u64,
+    /// Load, as reports to balancers say it in the honest mode.
+    #[serde(default)]
+    pub load: LoadJson,
     /// Defects that are switched on, and how often each struck.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub defects: BTreeMap<String, u64>,
+}
+
+/// Load of a backend, over its report window.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct LoadJson {
+    /// CPU time since boot that utilization is computed from (the process's, its cgroup's, or the accounted), microseconds.
+    pub used_us: u64,
+    /// Cores that it is measured against; 0 when the backend says nothing of its load.
+    pub cores: f64,
+    /// Utilization that the backend aims at.
+    pub target: f64,
+    /// Sessions in which somebody speaks, now.
+    pub speaking: u64,
+    /// Mean sessions of the window.
+    pub sessions: f64,
+    /// Mean utilization of the window.
+    pub utilization: f64,
+    /// Sessions of the window as a rate, 1/s.
+    pub virtual_qps: f64,
+    /// CPU share of a session.
+    pub cost: f64,
+    /// Sessions per second that can be added.
+    pub rate: f64,
+    /// Sessions that fit at the end of the next window.
+    pub effective_capacity: f64,
 }
 
 /// `GET /ends?after=SEQ&limit=N`: the ends as they were counted, oldest first; a bounded ring.

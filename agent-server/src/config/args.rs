@@ -11,6 +11,7 @@ use clap::Args;
 use proto::{dist::Distribution, time::parse_duration};
 use serde::{Deserialize, Serialize};
 
+use super::report::{CpuSource, ReportMode};
 use crate::cost::CostSpec;
 
 /// Settings of `agent-server serve`. A flag wins over its environment variable, that over the file, that over the default.
@@ -120,6 +121,63 @@ pub struct ServeArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostSpec>,
 
+    /// CPU cores that utilization is measured against; also the speed of the processor that `--cost virtual:` is accounted to, which sessions
+    /// wait for when it is behind [default: the number of cores]
+    #[arg(long, env = "AGENT_SERVER_CPU_CORES", value_name = "CORES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_cores: Option<f64>,
+
+    /// Whose CPU time load reports show: `process`, `cgroup`, or `virtual` (the accounted cost) [default: virtual where the cost is, else process]
+    #[arg(long, env = "AGENT_SERVER_REPORT_CPU", value_name = "SOURCE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report_cpu: Option<CpuSource>,
+
+    /// What load reports claim: `honest`, `rate_weight` (the admissible rate as the weight), or `fixed=U` (always the same rate and the utilization
+    /// U, to see how a balancer weighs it) [default: honest]
+    #[arg(long, env = "AGENT_SERVER_REPORT_MODE", value_name = "MODE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report_mode: Option<ReportMode>,
+
+    /// Shortest interval of out-of-band load reports; shorter wishes are raised to it [default: 100ms]
+    #[arg(long, env = "AGENT_SERVER_REPORT_MIN_INTERVAL", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
+    pub report_min_interval: Option<Duration>,
+
+    /// Window over which load reports average sessions and utilization [default: 10s]
+    #[arg(long, env = "AGENT_SERVER_REPORT_WINDOW", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
+    pub report_window: Option<Duration>,
+
+    /// Utilization to aim at [default: 0.8]
+    #[arg(long, env = "AGENT_SERVER_REPORT_TARGET", value_name = "SHARE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report_target: Option<f64>,
+
+    /// Safety scaler: so many times dearer than measured a further session is taken to be [default: 2]
+    #[arg(long, env = "AGENT_SERVER_REPORT_SCALER", value_name = "FACTOR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report_scaler: Option<f64>,
+
+    /// Utilization without any session [default: 0]
+    #[arg(long, env = "AGENT_SERVER_REPORT_IDLE_UTILIZATION", value_name = "SHARE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report_idle_utilization: Option<f64>,
+
+    /// Least cost of a session, a share of the CPU: silent sessions will speak [default: 0]
+    #[arg(long, env = "AGENT_SERVER_REPORT_COST_FLOOR", value_name = "SHARE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report_cost_floor: Option<f64>,
+
+    /// Cost of a session while there is none, a share of the CPU [default: 0.01]
+    #[arg(long, env = "AGENT_SERVER_REPORT_COST_PRIOR", value_name = "SHARE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report_cost_prior: Option<f64>,
+
+    /// Half-life of the highest cost of a session seen, which is then a floor for the cost; 0 switches that off [default: 0s]
+    #[arg(long, env = "AGENT_SERVER_REPORT_COST_MEMORY", value_name = "TIME", value_parser = parse_duration)]
+    #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
+    pub report_cost_memory: Option<Duration>,
+
     /// Counts wrongly on purpose: KIND=RATE, repeatable (ghost, `double_decrement`, `decrement_on_reject`, `late_decrement`, `torn_snapshot`, `forget_on_timeout`)
     #[arg(long, env = "AGENT_SERVER_DEFECT", value_name = "KIND=RATE", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -199,6 +257,17 @@ impl ServeArgs {
             vad_threshold: self.vad_threshold.or(other.vad_threshold),
             seed: self.seed.or(other.seed),
             cost: self.cost.or(other.cost),
+            cpu_cores: self.cpu_cores.or(other.cpu_cores),
+            report_cpu: self.report_cpu.or(other.report_cpu),
+            report_mode: self.report_mode.or(other.report_mode),
+            report_min_interval: self.report_min_interval.or(other.report_min_interval),
+            report_window: self.report_window.or(other.report_window),
+            report_target: self.report_target.or(other.report_target),
+            report_scaler: self.report_scaler.or(other.report_scaler),
+            report_idle_utilization: self.report_idle_utilization.or(other.report_idle_utilization),
+            report_cost_floor: self.report_cost_floor.or(other.report_cost_floor),
+            report_cost_prior: self.report_cost_prior.or(other.report_cost_prior),
+            report_cost_memory: self.report_cost_memory.or(other.report_cost_memory),
             defect: if self.defect.is_empty() { other.defect } else { self.defect },
             http2_stream_window: self.http2_stream_window.or(other.http2_stream_window),
             http2_connection_window: self.http2_connection_window.or(other.http2_connection_window),

@@ -1,6 +1,7 @@
 //! Settings: as given ([`ServeArgs`]) and as they hold ([`ServerConfig`]).
 
 mod args;
+mod report;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,7 +9,10 @@ use anyhow::ensure;
 use proto::{dist::Distribution, frame::MAX_MESSAGE_BYTES};
 use serde::Serialize;
 
-pub use self::args::ServeArgs;
+pub use self::{
+    args::ServeArgs,
+    report::{CpuSource, ReportConfig, ReportMode},
+};
 use crate::{cost::CostSpec, session::SessionConfig};
 
 /// Every setting with its value, checked.
@@ -52,6 +56,8 @@ pub struct ServerConfig {
     pub seed: u64,
     /// Synthetic CPU cost.
     pub cost: CostSpec,
+    /// What load reports say.
+    pub report: ReportConfig,
     /// `KIND=RATE` of each defect.
     pub defects: Vec<String>,
     /// Bytes.
@@ -75,7 +81,9 @@ impl ServerConfig {
     pub fn resolve(args: ServeArgs) -> anyhow::Result<Self> {
         let secs = Duration::from_secs;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let report = ReportConfig::resolve(&args, cores)?;
         let config = Self {
+            report,
             listen: args.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7000))),
             admin_listen: args.admin_listen,
             backend_id: args.backend_id,

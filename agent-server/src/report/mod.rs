@@ -1,3 +1,5 @@
-//! Counters in the forms that other programs read.
+//! Counters and load in the forms that other programs read.
 
+pub mod capacity;
+pub mod meter;
 pub mod prometheus;

@@ -153,6 +153,7 @@ mod tests {
             cpu_us: 1,
             rss_bytes: 2,
             virtual_cost_us: 0,
+            load: crate::admin::wire::LoadJson::default(),
             defects: BTreeMap::from([("ghost".to_owned(), 1)]),
         };
         let extra = Extra { connections: 1, silent: 0, unread: 0, dropped: 7, refused: BTreeMap::from([(ErrorCode::NotStarted, 2)]) };

@@ -67,6 +67,7 @@ fn snapshot(boot: &str, next_end: u64) -> SnapshotJson {
         cpu_us: 0,
         rss_bytes: 0,
         virtual_cost_us: 0,
+        load: agent_server::admin::wire::LoadJson::default(),
         defects: BTreeMap::new(),
     }
 }

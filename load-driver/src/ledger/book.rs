@@ -105,7 +105,8 @@ impl Book {
             // The kill of its backend or worker closed it; the driver's own view of that comes later.
             _ if over && session.closed_from_outside(&self.killed) => {}
             _ if over => self.complain(index, "went on after its end"),
-            LedgerEvent::Attempted { backend } => self.attempted(index, backend, at_us),
+            LedgerEvent::Attempted { backend, .. } => self.attempted(index, backend.unwrap_or(0), at_us),
+            LedgerEvent::Retried { .. } => {}
             LedgerEvent::Accepted { session_id, boot_id, .. } => self.accepted(index, session_id, &boot_id, at_us),
             LedgerEvent::Forced { kind } => {
                 self.change(index, |session| session.forced = session.forced.or(Some((kind, at_us))));

@@ -19,7 +19,7 @@ pub struct LedgerEntry {
     pub event: LedgerEvent,
 }
 
-/// What happened. A session goes `Scheduled`, `Attempted`, then (`Accepted`, at most one `Forced`, `Ended`) or `Failed`.
+/// What happened. A session goes `Scheduled`, `Attempted` (again after each `Retried`), then (`Accepted`, at most one `Forced`, `Ended`) or `Failed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LedgerEvent {
@@ -36,8 +36,15 @@ pub enum LedgerEvent {
     },
     /// The driver dials; from here on the backend may count it.
     Attempted {
-        /// Index into the targets.
-        backend: usize,
+        /// Index into the fleet; none behind a balancer, which picks.
+        backend: Option<usize>,
+        /// Age of the load report that the choice rests on, microseconds; none without one.
+        report_age_us: Option<u64>,
+    },
+    /// The backend refused it before it counted it; it goes to another, with a further `Attempted`.
+    Retried {
+        /// Why.
+        cause: FailureCause,
     },
     /// The backend said that it counts it.
     Accepted {
@@ -97,6 +104,8 @@ pub enum FailureCause {
     Rejected,
     /// The backend drains: UNAVAILABLE, close code 1001.
     Draining,
+    /// The driver's own balancer had no backend that may be picked.
+    NoBackend,
     /// Connected, but no acceptance in time.
     StartTimeout,
     /// The connection was reset.

@@ -10,8 +10,10 @@ mod document;
 mod driver;
 mod ends;
 mod error;
+mod fleet;
 mod named;
 mod overrides;
+mod routing;
 mod scenario;
 mod schema;
 mod shipped;
@@ -35,8 +37,10 @@ pub use self::{
     driver::{Counters, Driver, Http2},
     ends::{Ends, WeightedEnd},
     error::{Diagnostic, Place, ProfileError},
+    fleet::{BackendEntry, Backends, Discovery, Fleet, Member, Reach},
     named::Named,
     overrides::Override,
+    routing::{Policies, ReportSource, Routing},
     scenario::{ExecutorName, Scenario},
     schema::schema,
     shipped::{SHIPPED, ShippedProfile, shipped, shipped_clip},
@@ -67,6 +71,15 @@ pub struct Profile {
     /// Whom the sessions are opened against.
     #[serde(default)]
     pub target: Target,
+    /// The backends one by one, or a name that gives them; absent: the target says it all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backends: Option<Backends>,
+    /// Which backend gets a session; absent: each in turn, by the session's number in the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Routing>,
+    /// What a comparison of policies is expected to show: `hybrid.overload_rate < round_robin.overload_rate`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expectations: Vec<String>,
     /// Settings of the embedded backends: the keys of agent-server's own configuration file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub server: BTreeMap<String, serde_json::Value>,

@@ -45,7 +45,7 @@ fn session(ledger: &mut Ledger, index: u64, scenario: u16, end: Option<LedgerEve
     let accepted = LedgerEvent::Accepted { session_id: format!("s{index}"), backend_id: "b".into(), boot_id: "x".into() };
     let mut events = vec![
         LedgerEvent::Scheduled { scenario, protocol, end: EndKind::Graceful, client_ref: format!("run-{index}") },
-        LedgerEvent::Attempted { backend: 0 },
+        LedgerEvent::Attempted { backend: Some(0), report_age_us: None },
     ];
     match end {
         Some(LedgerEvent::Failed { cause }) => events.push(LedgerEvent::Failed { cause }),

@@ -200,7 +200,7 @@ impl Core {
         let own_connection = scenario.own_connection || session.end.needs_own_connection();
         let lane = scenario.lanes.get(start.position).copied()?;
         let stop_at = lane.stop + lane.grace;
-        self.log(&session, now, LedgerEvent::Attempted { backend });
+        self.log(&session, now, LedgerEvent::Attempted { backend: Some(backend), report_age_us: None });
         self.serial += 1;
         self.dialling += 1;
         let caller = Caller::new(session, now);

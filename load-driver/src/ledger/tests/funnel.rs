@@ -27,7 +27,7 @@ fn accepted(index: u64) -> LedgerEvent {
 
 fn dial(book: &mut Book, index: u64) {
     step(book, index, scheduled(index));
-    step(book, index, LedgerEvent::Attempted { backend: 0 });
+    step(book, index, LedgerEvent::Attempted { backend: Some(0), report_age_us: None });
 }
 
 fn establish(book: &mut Book, index: u64) {
@@ -139,7 +139,7 @@ fn a_planned_kill_of_a_backend_is_no_failure_of_its_own_sessions() {
     dial(&mut book, 2);
     establish(&mut book, 3);
     step(&mut book, 4, scheduled(4));
-    step(&mut book, 4, LedgerEvent::Attempted { backend: 1 });
+    step(&mut book, 4, LedgerEvent::Attempted { backend: Some(1), report_age_us: None });
     let boot = book.boot("x");
     book.backend_killed(0, boot, 20);
     // What the driver sees of it comes later: a break, a goodbye that had been under way, and a dial that came to nothing.
@@ -172,7 +172,7 @@ proptest! {
         for (index, kind) in steps {
             let event = match kind {
                 0 => scheduled(index),
-                1 => LedgerEvent::Attempted { backend: 0 },
+                1 => LedgerEvent::Attempted { backend: Some(0), report_age_us: None },
                 2 => accepted(index),
                 3 => LedgerEvent::Forced { kind: EndKind::Cancel },
                 4 => LedgerEvent::Ended { finish: Finish::Goodbye(Outcome::Completed) },

@@ -302,7 +302,7 @@ fn merged(shards: &[Vec<u64>], turns: &[usize], step: usize, lost: Option<u32>) 
         let entry = |(i, at_us)| LedgerEntry {
             index: proto::ids::PlanIndex((n * 100 + i) as u64),
             at_us,
-            event: LedgerEvent::Attempted { backend: n },
+            event: LedgerEvent::Attempted { backend: Some(n), report_age_us: None },
         };
         left.push(times.into_iter().enumerate().map(entry).collect());
     }
@@ -356,13 +356,13 @@ fn a_book_fed_nonsense_says_so_and_stays_whole() {
         (1, accepted()),
         (1, ended()),
         (1, scheduled()),
-        (1, LedgerEvent::Attempted { backend: 0 }),
+        (1, LedgerEvent::Attempted { backend: Some(0), report_age_us: None }),
         (1, accepted()),
         (1, accepted()),
         (1, LedgerEvent::Failed { cause: FailureCause::Eof }),
         (1, ended()),
         (1, ended()),
-        (2, LedgerEvent::Attempted { backend: 9 }),
+        (2, LedgerEvent::Attempted { backend: Some(9), report_age_us: None }),
     ];
     for (index, event) in steps {
         book.apply(source, entry(index, event));

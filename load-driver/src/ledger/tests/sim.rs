@@ -181,7 +181,7 @@ impl World {
         };
         let protocol = if i.is_multiple_of(2) { Protocol::Grpc } else { Protocol::Websocket };
         tell(begin, LedgerEvent::Scheduled { scenario: 0, protocol, end, client_ref: reference(i) });
-        tell(begin, LedgerEvent::Attempted { backend: 0 });
+        tell(begin, LedgerEvent::Attempted { backend: Some(0), report_age_us: None });
         match spec.fate {
             Fate::Rejected => {
                 serve(counted, Op::Reject(i));
@@ -342,6 +342,7 @@ impl World {
                 cpu_us: 0,
                 rss_bytes: 0,
                 virtual_cost_us: 0,
+                load: agent_server::admin::wire::LoadJson::default(),
                 defects: BTreeMap::new(),
             },
             ends: None,
