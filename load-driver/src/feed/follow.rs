@@ -4,6 +4,7 @@ use std::{error::Error, io, sync::Arc, time::Duration};
 
 use agent_server::runtime::clock::Clock;
 use proto::{
+    orca,
     time::Micros,
     xds::{
         data::orca::v3::OrcaLoadReport,
@@ -135,6 +136,13 @@ impl Follower {
         loop {
             match reports.message().await {
                 Ok(Some(report)) => {
+                    let report = match orca::checked(report) {
+                        Ok(report) => report,
+                        Err(error) => {
+                            tracing::debug!(backend = self.backend, %error, "bad load report");
+                            continue;
+                        }
+                    };
                     if !std::mem::replace(heard, true) {
                         self.hear.up(self.backend);
                     }
