@@ -165,7 +165,8 @@ fn follow(source: ReportSource, joins: Vec<Micros>, addresses: &[SocketAddr]) ->
     let heard = Arc::new(Heard::default());
     let clock = watch::Sender::new(None);
     let options = FeedOptions { source, report_interval: Duration::from_millis(20), joins };
-    let feed = Feed::start(options, Arc::new(targets), clock.subscribe(), Arc::clone(&heard) as _).expect("starts");
+    let hear: Arc<dyn Hear> = Arc::clone(&heard) as _;
+    let feed = Feed::start(&options, &Arc::new(targets), &clock.subscribe(), &hear).expect("starts");
     Run { heard, feed, clock }
 }
 

@@ -9,7 +9,7 @@ use super::{
     routes::{Routes, RoutesConfig},
 };
 use crate::{
-    feed::{Feed, FeedOptions},
+    feed::{Feed, FeedOptions, Hear},
     profile::{Profile, Reach, Routing},
     routing::{self, RouterConfig},
 };
@@ -79,10 +79,11 @@ pub struct Balancer {
 
 impl Balancer {
     /// Starts to listen to the backends.
-    pub fn start(config: &BalancerConfig, targets: Arc<Targets>) -> io::Result<Self> {
+    pub fn start(config: &BalancerConfig, targets: &Arc<Targets>) -> io::Result<Self> {
         let routes = Routes::new(config.routes);
         let options = FeedOptions { source: config.routes.source, report_interval: config.report_interval, joins: config.joins.clone() };
-        let feed = Feed::start(options, targets, routes.clock(), Arc::clone(&routes) as _)?;
+        let hear: Arc<dyn Hear> = Arc::clone(&routes) as _;
+        let feed = Feed::start(&options, targets, &routes.clock(), &hear)?;
         Ok(Self { routes, feed })
     }
 

@@ -127,7 +127,7 @@ fn prepare(input: &mut impl BufRead, build: impl FnOnce(&WorkerJob) -> anyhow::R
     let job: WorkerJob = serde_json::from_str(&line).context("failed to parse the worker's job")?;
     let work = build(&job).context("failed to build the worker's plan")?;
     let targets = Arc::new(Targets::resolve(&job.targets)?);
-    let start = |config| Balancer::start(&config, Arc::clone(&targets)).context("failed to listen to the backends");
+    let start = |config| Balancer::start(&config, &targets).context("failed to listen to the backends");
     let mut balancer = work.balancer.map(start).transpose()?;
     if let Some(balancer) = &mut balancer {
         balancer.wait_ready();

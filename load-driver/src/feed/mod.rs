@@ -77,10 +77,10 @@ impl fmt::Debug for Feed {
 impl Feed {
     /// Follows every target. Backends that join later are down when this returns, and until `clock` is there and says that it is their time.
     pub fn start(
-        options: FeedOptions,
-        targets: Arc<Targets>,
-        clock: watch::Receiver<Option<Clock>>,
-        hear: Arc<dyn Hear>,
+        options: &FeedOptions,
+        targets: &Arc<Targets>,
+        clock: &watch::Receiver<Option<Clock>>,
+        hear: &Arc<dyn Hear>,
     ) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
@@ -98,9 +98,9 @@ impl Feed {
                 joins,
                 source: options.source,
                 report_interval: options.report_interval,
-                targets: Arc::clone(&targets),
+                targets: Arc::clone(targets),
                 clock: clock.clone(),
-                hear: Arc::clone(&hear),
+                hear: Arc::clone(hear),
                 silent: known.then(|| silent.clone()),
             });
         }

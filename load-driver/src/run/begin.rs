@@ -58,9 +58,8 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     let (plan, profile) = (&prepared.plan, &prepared.profile);
     let options = finish::engine_options(profile, shards(prepared));
     let with_workers: Vec<u16> = plan.scenarios.iter().filter(|s| kills::needs_worker(s)).map(|s| s.number).collect();
-    let mut balancer = BalancerConfig::of(profile, set.targets.count(), 0)?
-        .map(|config| Balancer::start(&config, Arc::clone(&set.targets)))
-        .transpose()?;
+    let mut balancer =
+        BalancerConfig::of(profile, set.targets.count(), 0)?.map(|config| Balancer::start(&config, &set.targets)).transpose()?;
     let (news_in, mut news) = mpsc::channel(EVENTS);
     let (mut workers, worker_of) = start_workers(job, &set, &with_workers, options, &news_in)?;
     drop(news_in);
