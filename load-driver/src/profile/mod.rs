@@ -31,6 +31,7 @@ use agent_server::config::{ServeArgs, ServerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::error::nearest;
 pub use self::{
     conversation::{BargeIn, Cancel, Conversation, Say, Says, Tool, Turn},
     document::Document,
