@@ -302,32 +302,28 @@ fn a_backend_that_is_down_gets_nothing_until_it_is_back() {
         let address = first.address.to_string();
         let setup = setup(&hearing("round_robin", 2, source), &[address.clone(), second.address.to_string()]);
         let yaml = format!("scenarios: {{a: {{executor: constant-arrival-rate, rate: 50, duration: 30s, gracefulStop: 5s, {TALK}}}}}");
-        let (mut killed, mut back, mut down_at) = (false, None, None);
-        let up = |routes: &Routes| routes.with(|router, _| router.knows(0).expect("one").eligible(0));
+        let unix_us = || Clock::start().unix_us(Micros::ZERO);
+        let eligible = |routes: &Routes| routes.with(|router, _| router.knows(0).expect("one").eligible(0));
+        let (mut killed, mut down, mut back, mut enough) = (false, None, None, usize::MAX);
         let heard = run(&yaml, setup, |handle, heard, routes| {
-            if !killed && heard.attempts(0).len() >= 5 {
+            let (on_first, on_second) = (heard.attempts(0).len(), heard.attempts(1).len());
+            if !killed && on_first >= 5 {
                 first.kill();
                 killed = true;
-            } else if killed && down_at.is_none() && !up(routes) {
-                down_at = Some((heard.attempts(0).len(), heard.attempts(1).len()));
-            } else if let Some((on_first, on_second)) = down_at
-                && back.is_none()
-                && heard.attempts(1).len() >= on_second + 20
-            {
-                // Between the look at the router and the ledger's next batch one more may have been on its way.
-                assert!(heard.attempts(0).len() <= on_first + 2, "{source}: dialled while it was down");
-                back = Some(Backend::start_at(&address, ""));
-                down_at = Some((heard.attempts(0).len(), usize::MAX - 20));
-            } else if let (Some(_), Some((on_first, _))) = (&back, down_at)
-                && heard.attempts(0).len() >= on_first + 5
-            {
+            } else if killed && down.is_none() && !eligible(routes) {
+                down = Some(unix_us());
+                enough = on_second + 20;
+            } else if down.is_some() && back.is_none() && on_second >= enough {
+                back = Some((unix_us(), Backend::start_at(&address, "")));
+                enough = on_first + 5;
+            } else if back.is_some() && on_first >= enough {
                 handle.stop(Micros::ZERO);
             }
         });
-        // Those that were dialled between the kill and the news of it.
-        let failed: Vec<_> = heard.lives().into_iter().filter(|life| life.len() == 2 && life[1] != "Aborted").collect();
-        assert!(failed.len() <= 5, "{source}: sessions failed at a backend that was gone: {failed:?}");
-        drop(back.expect("it came back"));
+        let (until, _back) = back.expect("it came back");
+        let while_down = down.expect("it went down")..until;
+        assert!(heard.attempts(0).iter().all(|at| !while_down.contains(at)), "{source}: dialled while it was down");
+        assert!(heard.attempts(0).iter().any(|at| *at >= until), "{source}: never dialled again");
     }
 }
 
