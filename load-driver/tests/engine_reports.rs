@@ -2,7 +2,6 @@
 
 mod engine_support;
 
-use bytes::Bytes;
 use engine_support::*;
 use load_driver::{
     ledger::FailureCause,
@@ -77,7 +76,7 @@ async fn a_report_that_cannot_be_read_harms_nobody() {
             let mut head = head();
             *head.headers_mut() = with(std::mem::take(head.headers_mut()), "!!!");
             let mut send = respond.send_response(head, false).expect("sent");
-            send.send_data(Bytes::from(framed(accepted())), false).expect("sent");
+            send.send_data(framed(accepted()), false).expect("sent");
             send.send_trailers(with(trailers(0), "////")).expect("sent");
         };
         spawn_local(async move { serve_h2(listener.accept().await.expect("a dial").0, 100, handle).await });
@@ -95,7 +94,7 @@ async fn a_websocket_session_tells_of_the_head_of_its_upgrade() {
         let dial = dial(&listener);
         spawn_local(async move {
             let (socket, _) = listener.accept().await.expect("a dial");
-            #[expect(clippy::result_large_err, clippy::unnecessary_wraps, reason = "the codec wants it so")]
+            #[expect(clippy::result_large_err, reason = "the codec wants it so")]
             let answer = |_: &UpgradeRequest, mut response: UpgradeResponse| {
                 response.headers_mut().insert(TEXT_HEADER, orca::encode_text(&load(0.5)).parse().expect("a value"));
                 Ok(response)

@@ -45,7 +45,7 @@ pub struct RoutesConfig {
     pub retries: u32,
 }
 
-/// One router, shared. Before [`Self::begin`] it is always run time 0.
+/// One router, shared. Before the engine starts it is always run time 0.
 pub struct Routes {
     state: Mutex<State>,
     clock: watch::Sender<Option<Clock>>,
