@@ -258,6 +258,14 @@ fn a_target_over_a_profile_with_backends_says_what_to_drop() {
 }
 
 #[test]
+fn every_policy_is_in_the_readme() {
+    let readme = fs::read_to_string(folder().join("README.md")).unwrap();
+    for policy in routing::ALL {
+        assert!(readme.contains(&format!("\n| `{}` | ", policy.name)), "{} is not in the README", policy.name);
+    }
+}
+
+#[test]
 fn a_policy_is_chosen_from_the_command_line() {
     if !SHIPPED.iter().all(readable) {
         return;
@@ -299,6 +307,10 @@ fn check_prints_a_profile_that_can_be_run_and_the_plan() {
     let again = load(&Source::File(file.clone()), &[]);
     fs::remove_file(&file).unwrap();
     assert_eq!(again.unwrap_or_else(|error| panic!("{error}")).scenarios, load(&Source::of("arrivals"), &[]).unwrap().scenarios);
+    assert!(printed.text.contains("\n# backends: 1 backend that the run starts\n"), "{}", printed.text);
+    let printed = cli::check::check(&Source::of("arrivals"), &[Override::parse("target={embedded: {backends: 70}}").unwrap()]);
+    assert!(printed.text.contains("\n# backends: 70 backends that the run starts\n# these are too many for `run`"), "{}", printed.text);
+    assert!(printed.text.contains("\n# routing: none, sessions take the backends in turn\n"), "{}", printed.text);
     let printed = cli::check::check(&Source::of("nothing"), &[]);
     assert!(!printed.ok && printed.text.contains("the shipped ones are"));
 }

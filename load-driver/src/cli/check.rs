@@ -46,7 +46,7 @@ fn summary(loaded: &Loaded, plan: &Plan) -> String {
     match &profile.routing {
         Some(routing) => _ = writeln!(text, "routing: {routing}"),
         None if profile.choices().is_ok_and(|backends| backends > 1) => {
-            text.push_str("routing: none, sessions take the backends in turn\n")
+            text.push_str("routing: none, sessions take the backends in turn\n");
         }
         None => {}
     }

@@ -106,7 +106,7 @@ impl BackendEntry {
         }
         match (self.killed, self.dead_for) {
             (None, Some(_)) => {
-                c.error("dead_for", "`dead_for` says how long a kill lasts, and there is none", "add `killed: 20s`, or drop it")
+                c.error("dead_for", "`dead_for` says how long a kill lasts, and there is none", "add `killed: 20s`, or drop it");
             }
             (Some(at), _) if at <= self.joins.unwrap_or_default() => {
                 c.error("killed", "the backend is killed before it is there", "choose a run time above 0 and after `joins`");
