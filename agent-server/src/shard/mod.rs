@@ -130,6 +130,11 @@ impl Shard {
         self.started.load(Relaxed)
     }
 
+    /// CPU time that the accounted cost of all shards comes to, microseconds.
+    pub fn virtual_used_us(shards: &[Arc<Self>]) -> u64 {
+        shards.iter().map(|shard| shard.counters.virtual_cost_us.load(Relaxed)).sum()
+    }
+
     /// A connection was dealt to this shard.
     pub fn count_connection(&self) {
         self.counters.connections.fetch_add(1, Relaxed);

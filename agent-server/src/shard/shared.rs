@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use proto::frame::ErrorCode;
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::ServerConfig, fault::Defects, runtime::clock::Clock, session::SessionConfig, tracker::Sessions};
+use crate::{
+    config::ServerConfig, fault::Defects, report::reporter::Board, runtime::clock::Clock, session::SessionConfig, tracker::Sessions,
+};
 
 /// One server process.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub struct Shared {
     pub stop: CancellationToken,
     /// Streams that were refused for what they sent before a session began, by code; bounded by the number of codes.
     pub refused: Mutex<BTreeMap<ErrorCode, u64>>,
+    /// The latest report of load.
+    pub board: Board,
 }
 
 impl Shared {
@@ -55,6 +59,7 @@ impl Shared {
         Arc::new(Self {
             clock,
             session: Arc::new(config.session(&backend_id, &boot_id)),
+            board: Board::new(&config.report),
             config,
             sessions,
             defects,
@@ -71,6 +76,11 @@ impl Shared {
     /// No new session is taken.
     pub fn draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// A session that asked now would be refused.
+    pub fn refusing(&self) -> bool {
+        self.draining() || self.sessions.full()
     }
 
     /// Takes no more sessions and tells connections.
