@@ -14,7 +14,7 @@ mod tests;
 
 pub use self::{
     book::{Book, BookConfig, Decision, Sight, Trouble},
-    compare::{Comparison, PolicyRow, SHOWN, schema, table},
+    compare::{Comparison, PolicyRow, SHOWN, describe, schema, table},
     expect::{Expectation, ExpectationResult},
     quality::{Balance, METRICS, Measure, Spread, figure},
 };
