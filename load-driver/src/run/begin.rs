@@ -67,7 +67,8 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
 
     let mut ledger = Ledger::new(ledger_config(job, &set, start_us));
     let known = profile.fleet().members.len().max(set.targets.count());
-    let mut balancing = Balancing::of(job, known, &set.looks, start_us);
+    let kills = kills::planned(plan, profile.target.backends());
+    let mut balancing = Balancing::of(job, known, &kills, &set.looks, start_us);
     let own = (0..options.shards).map(|shard| SourceId { worker: 0, shard: shard as u32 });
     let theirs = (1..=with_workers.len()).map(|worker| SourceId { worker: worker as u32, shard: 0 });
     let open: BTreeSet<SourceId> = own.chain(theirs).collect();
@@ -91,7 +92,6 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     }
     let info = finish::run_info(job, &set, start_us);
     let poller = Poller::start(std::mem::take(&mut set.sources), profile.counters.interval.0, clock);
-    let backends = profile.target.backends();
 
     sleep_until(clock.instant(Micros::ZERO).into()).await;
     let (events_in, events) = mpsc::channel(EVENTS);
@@ -113,7 +113,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         workers,
         worker_of,
         heard: BTreeSet::new(),
-        kills: kills::planned(plan, backends),
+        kills,
         dead: VecDeque::new(),
         fallen: BTreeSet::new(),
         open,

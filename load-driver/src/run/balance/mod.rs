@@ -15,7 +15,11 @@ use hdrhistogram::Histogram;
 use proto::time::Micros;
 
 use self::truth::{Truth, Unknown};
-use super::{Job, kills, poller::Look};
+use super::{
+    Job,
+    kills::{Kill, Victim},
+    poller::Look,
+};
 use crate::{
     balance::{Balance, BookConfig},
     counters::CounterSample,
@@ -85,13 +89,12 @@ pub(super) struct Balancing {
 impl Balancing {
     /// For a run that starts at this unix time. `looks` are the first ones, before any session; a backend without one has no counters, and
     /// then there is no truth to hold decisions against.
-    pub(super) fn of(job: &Job, backends: usize, looks: &[Look], start_us: u64) -> Self {
+    pub(super) fn of(job: &Job, backends: usize, kills: &[Kill], looks: &[Look], start_us: u64) -> Self {
         let (profile, plan) = (&job.prepared.profile, &job.prepared.plan);
         let members = profile.fleet().members;
-        let struck = |kill: &kills::Kill| matches!(kill.victim, kills::Victim::Backend { .. });
-        let mut disturbances: Vec<Micros> = kills::planned(plan, backends).iter().filter(|kill| struck(kill)).map(|kill| kill.at).collect();
+        let struck = |kill: &&Kill| matches!(kill.victim, Victim::Backend { .. });
+        let mut disturbances: Vec<Micros> = kills.iter().filter(struck).map(|kill| kill.at).collect();
         disturbances.extend(members.iter().filter(|member| member.joins > Micros::ZERO).map(|member| member.joins));
-        disturbances.extend(members.iter().filter_map(|member| Some(member.killed?.0)));
         let report_interval = profile.routing.as_ref().map_or_else(|| Routing::default().report_interval, |r| r.report_interval).0;
         let setup = Setup {
             book: BookConfig { backends, target: target_of_all(looks), report_interval, disturbances },
