@@ -26,7 +26,6 @@ use crate::{
     engine::{Engine, EngineEvent, EngineOptions, worker::WorkerCommand},
     ledger::{BackendConfig, Ledger, LedgerConfig, LiveView, SourceId, Windows},
     plan::{EndKind, Plan},
-    profile::Target,
     record::{Registry, ScenarioLabel, ShardRecorder},
     report::{Event, Exit},
     system::Sampler,
@@ -67,8 +66,8 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
 
     let mut ledger = Ledger::new(ledger_config(job, &set, start_us));
     let known = profile.fleet().members.len().max(set.targets.count());
-    let kills = kills::planned(plan, profile.target.backends());
-    let mut balancing = Balancing::of(job, known, &kills, &set.looks, start_us);
+    let kills = kills::planned(plan, profile.fleet().members.len());
+    let mut balancing = Box::new(Balancing::of(job, known, &kills, &set.looks, start_us));
     let own = (0..options.shards).map(|shard| SourceId { worker: 0, shard: shard as u32 });
     let theirs = (1..=with_workers.len()).map(|worker| SourceId { worker: worker as u32, shard: 0 });
     let open: BTreeSet<SourceId> = own.chain(theirs).collect();
@@ -140,7 +139,7 @@ fn without(plan: &Plan, scenarios: &[u16]) -> Plan {
 
 fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     let profile = &job.prepared.profile;
-    let fresh = matches!(profile.target, Target::Embedded { .. });
+    let fresh = profile.is_embedded();
     let watched: BTreeSet<usize> = set.sources.iter().map(|(index, _)| *index).collect();
     let backends = (0..set.targets.count()).map(|index| BackendConfig { watched: watched.contains(&index), fresh }).collect();
     let counters = &profile.counters;

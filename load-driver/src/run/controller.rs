@@ -110,7 +110,7 @@ pub(super) struct Run {
     pub(super) clock: Clock,
     pub(super) set: TargetSet,
     pub(super) ledger: Ledger,
-    pub(super) balancing: Balancing,
+    pub(super) balancing: Box<Balancing>,
     pub(super) registry: Registry,
     pub(super) monitor: Monitor,
     pub(super) driver: Usage,

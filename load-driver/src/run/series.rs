@@ -116,12 +116,11 @@ async fn one(
         let _ = writeln!(std::io::stdout(), "\npolicy {policy}");
     }
     let profile = &prepared.profile;
-    let backends = profile.fleet().members.len().max(profile.target.backends());
-    let own_connections = u64::from(profile.driver.connections) * shards(&prepared) as u64 * backends as u64;
+    let own_connections = u64::from(profile.driver.connections) * shards(&prepared) as u64 * profile.fleet().doors() as u64;
     fds::ensure(fds::required(&prepared.plan, own_connections)).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
     std::fs::create_dir_all(&out)
         .map_err(|e| RunError::new(Exit::InvalidProfile, format!("failed to make the folder {}: {e}", out.display())))?;
-    begin::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out }).await
+    Box::pin(begin::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out })).await
 }
 
 /// Prints the comparison and writes it; what it means for the exit code.

@@ -11,7 +11,6 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use hdrhistogram::Histogram;
 use proto::time::Micros;
 
 use self::truth::{Truth, Unknown};
@@ -244,12 +243,11 @@ impl Balancing {
         let ghosts = size(DefectName::Ghost) + size(DefectName::ForgetOnTimeout);
         let mut balance = self.truth.take_book().close(Micros(end_us.saturating_sub(self.start_us)), ghosts);
         balance.late_ends = size(DefectName::LateDecrement);
-        let set: [(Metric, fn(&mut Balance, &Histogram<u64>)); 2] =
-            [(Metric::SessionStartup, Balance::set_startup), (Metric::TimeToFirstStream, Balance::set_first_stream)];
-        for (metric, set) in set {
-            if let Some((response, _)) = registry.latency(metric, |_| true) {
-                set(&mut balance, &response);
-            }
+        if let Some((response, _)) = registry.latency(Metric::SessionStartup, |_| true) {
+            balance.set_startup(&response);
+        }
+        if let Some((response, _)) = registry.latency(Metric::TimeToFirstStream, |_| true) {
+            balance.set_first_stream(&response);
         }
         Ok(balance)
     }
