@@ -104,7 +104,7 @@ impl Server {
         let sessions = Sessions::with_meddler(config.shards, config.max_sessions, unix, between);
         let shared = Shared::new(clock, config, sessions, meddler, backend_id, boot_id);
         let shards: Arc<[Arc<Shard>]> = (0..shared.config.shards).map(|_| Shard::new(Arc::clone(&shared))).collect();
-        let reporter = Reporter::new(Arc::clone(&shared), Arc::clone(&shards), cpu.clone());
+        let reporter = Reporter::new(Arc::clone(&shared), cpu.clone());
         let health = HealthReporter::new();
         let (dealer, inboxes) = Dealer::new(shards.len());
         let mut threads = Vec::new();

@@ -269,7 +269,7 @@ impl Admin {
         let published = self.shared.board.latest();
         let (load, config) = (&published.load, &self.shared.config.report);
         LoadJson {
-            used_us: self.cpu.used_us(&self.shards).unwrap_or(published.used_us),
+            used_us: self.cpu.used_us(&self.shared).unwrap_or(published.used_us),
             cores: config.cores,
             target: config.capacity.target,
             speaking: reporter::speaking(cut),

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     config::ReportConfig,
-    shard::{Shard, Shared},
+    shard::Shared,
     tracker::{Phase, Snapshot},
 };
 
@@ -52,7 +52,6 @@ impl Board {
 #[derive(Debug)]
 pub struct Reporter {
     shared: Arc<Shared>,
-    shards: Arc<[Arc<Shard>]>,
     cpu: CpuTime,
     memory: u64,
     meter: Meter,
@@ -61,9 +60,9 @@ pub struct Reporter {
 
 impl Reporter {
     /// Takes the first look, so that the first report says something.
-    pub fn new(shared: Arc<Shared>, shards: Arc<[Arc<Shard>]>, cpu: CpuTime) -> Self {
+    pub fn new(shared: Arc<Shared>, cpu: CpuTime) -> Self {
         let meter = shared.config.report.meter();
-        let mut reporter = Self { shared, shards, cpu, memory: usage::memory_bytes(), meter, used_us: 0 };
+        let mut reporter = Self { shared, cpu, memory: usage::memory_bytes(), meter, used_us: 0 };
         reporter.look();
         reporter
     }
@@ -91,7 +90,7 @@ impl Reporter {
         let shared = &self.shared;
         let cut = shared.sessions.snapshot();
         // A file that cannot be read just now says nothing of work: what was used stays what it was.
-        self.used_us = self.cpu.used_us(&self.shards).unwrap_or(self.used_us);
+        self.used_us = self.cpu.used_us(shared).unwrap_or(self.used_us);
         self.meter.read(Reading {
             at: shared.clock.now(),
             active: cut.active,

@@ -1,9 +1,9 @@
 //! What this process uses of the machine.
 
-use std::{fs, sync::Arc};
+use std::fs;
 
 use super::cgroup::{self, CgroupCpu};
-use crate::{config::CpuSource, shard::Shard};
+use crate::{config::CpuSource, shard::Shared};
 
 /// Whose CPU time load is computed from.
 #[derive(Debug, Clone)]
@@ -12,7 +12,7 @@ pub enum CpuTime {
     Process,
     /// Its control group's.
     Cgroup(CgroupCpu),
-    /// The accounted cost's.
+    /// That of the processor which the accounted cost waits for.
     Virtual,
 }
 
@@ -30,11 +30,11 @@ impl CpuTime {
     }
 
     /// Used so far, microseconds; none when it cannot be read just now.
-    pub fn used_us(&self, shards: &[Arc<Shard>]) -> Option<u64> {
+    pub fn used_us(&self, shared: &Shared) -> Option<u64> {
         match self {
             Self::Process => Some(process_cpu_us()),
             Self::Cgroup(cgroup) => cgroup.used_us(),
-            Self::Virtual => Some(Shard::virtual_used_us(shards)),
+            Self::Virtual => Some(shared.virtual_used_us()),
         }
     }
 }
