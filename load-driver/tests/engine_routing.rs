@@ -393,7 +393,7 @@ fn a_worker_balances_by_itself() {
 }
 
 #[test]
-fn a_policy_that_is_none_is_named_with_those_that_are() {
+fn a_policy_that_is_none_is_named() {
     let mut profile =
         profile(&format!("routing: {{}}\nscenarios: {{a: {{executor: constant-arrival-rate, rate: 1, duration: 1s, {TALK}}}}}"));
     let config = BalancerConfig::of(&profile, 2, 7).expect("the default").expect("routing");

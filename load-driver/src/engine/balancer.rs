@@ -11,7 +11,7 @@ use super::{
 use crate::{
     feed::{Feed, FeedOptions, Hear},
     profile::{Profile, Reach, Routing},
-    routing::{self, RouterConfig},
+    routing::{self, RouterConfig, UnknownPolicy},
 };
 
 /// A profile's `routing`, for one policy.
@@ -29,13 +29,8 @@ pub struct BalancerConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// Not in the list.
-    #[error("no policy is named `{name}`; there are {known}")]
-    Unknown {
-        /// As given.
-        name: String,
-        /// All there are.
-        known: String,
-    },
+    #[error(transparent)]
+    Unknown(#[from] UnknownPolicy),
     /// A run has exactly one.
     #[error("a run balances by one policy, not by {0}")]
     NotOne(usize),
@@ -54,10 +49,7 @@ impl BalancerConfig {
 
 fn routes(routing: &Routing, backends: usize, seed: u64) -> Result<RoutesConfig, PolicyError> {
     let [name] = routing.policy.names() else { return Err(PolicyError::NotOne(routing.policy.names().len())) };
-    let policy = routing::ALL.iter().copied().find(|policy| policy.name == name).ok_or_else(|| PolicyError::Unknown {
-        name: name.clone(),
-        known: routing::ALL.iter().map(|policy| policy.name).collect::<Vec<_>>().join(", "),
-    })?;
+    let policy = routing::find(name)?;
     let router = RouterConfig {
         policy,
         backends,

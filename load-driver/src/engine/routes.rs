@@ -211,3 +211,104 @@ impl Drop for Granted {
         self.routes.with(|router, _| if accepted { router.ended(grant) } else { router.failed(grant) });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use proto::orca::metric;
+
+    use super::*;
+    use crate::routing::ALL;
+
+    const LAG: Duration = Duration::from_millis(200);
+
+    fn routes(source: ReportSource, lag: Duration) -> Arc<Routes> {
+        let router = RouterConfig {
+            policy: ALL[0],
+            backends: 2,
+            balancers: 1,
+            share: false,
+            staleness: Duration::from_mins(1),
+            error_penalty: 1.0,
+            seed: 1,
+        };
+        Routes::new(RoutesConfig { router, source, lag, retries: 0 })
+    }
+
+    fn load(active: f64) -> OrcaLoadReport {
+        OrcaLoadReport { named_metrics: [(metric::ACTIVE_SESSIONS.to_owned(), active)].into(), ..OrcaLoadReport::default() }
+    }
+
+    fn active(routes: &Routes) -> Option<f64> {
+        routes.with(|router, _| router.knows(0)?.backend(0).report?.active)
+    }
+
+    /// Polls for ten seconds.
+    fn eventually(routes: &Routes, wanted: f64) {
+        for _ in 0..1_000 {
+            if active(routes) == Some(wanted) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("never {wanted}: {:?}", active(routes));
+    }
+
+    #[test]
+    fn reports_are_late_but_for_the_one_that_tells_of_the_backend() {
+        let routes = routes(ReportSource::OutOfBand, LAG);
+        routes.report(0, &load(1.0));
+        assert_eq!(active(&routes), Some(1.0));
+        let clock = Clock::start();
+        routes.begin(clock);
+        routes.report(0, &load(2.0));
+        eventually(&routes, 2.0);
+        assert!(clock.now() >= Micros::ZERO + LAG, "{}", clock.now());
+    }
+
+    #[test]
+    fn what_a_backend_said_before_it_went_is_not_heard_after_it_came_back() {
+        let routes = routes(ReportSource::OutOfBand, LAG);
+        let clock = Clock::start();
+        routes.begin(clock);
+        routes.report(0, &load(1.0));
+        routes.report(0, &load(2.0));
+        routes.down(0);
+        // A report is taken for older than the moment at which it came, and what is older than the end is of the dead.
+        thread::sleep(GUARD * 2);
+        routes.up(0);
+        routes.report(0, &load(3.0));
+        assert_eq!(active(&routes), Some(3.0));
+        thread::sleep(clock.until(clock.now() + LAG * 2));
+        assert_eq!(active(&routes), Some(3.0));
+    }
+
+    #[test]
+    fn reports_from_elsewhere_are_not_heard() {
+        let routes = routes(ReportSource::InBand, Duration::ZERO);
+        routes.report(0, &load(1.0));
+        assert_eq!(active(&routes), None);
+        routes.hear_in_band(0, &load(2.0), None);
+        assert_eq!(active(&routes), Some(2.0));
+        // No such backend.
+        routes.hear_in_band(7, &load(2.0), None);
+        routes.down(7);
+    }
+
+    #[test]
+    fn a_session_is_debited_until_a_report_that_may_show_it() {
+        let routes = routes(ReportSource::InBand, Duration::ZERO);
+        routes.begin(Clock::start());
+        let granted = routes.grant(0, Some(1)).expect("a backend");
+        let debit = || routes.with(|router, _| router.knows(0).map(|table| table.backend(0).granted));
+        thread::sleep(GUARD * 2);
+        // Late as it comes, it was made before the backend had the session.
+        routes.hear_in_band(0, &load(0.0), granted.pending_since());
+        assert_eq!(debit(), Some(1));
+        routes.hear_in_band(0, &load(1.0), None);
+        assert_eq!(debit(), Some(0));
+        drop(granted);
+        assert_eq!(routes.with(|router, _| router.knows(0).map(|table| table.backend(0).open)), Some(0));
+    }
+}
