@@ -199,7 +199,12 @@ impl Follower {
 
     async fn connect(&self) -> io::Result<TcpStream> {
         let target = self.target().map_err(io::Error::other)?;
-        timeout(CONNECT_TIMEOUT, TcpStream::connect(target.address)).await?
+        let socket = timeout(CONNECT_TIMEOUT, TcpStream::connect(target.address)).await??;
+        if socket.local_addr()? == socket.peer_addr()? {
+            // A free port of this machine can be dialled from itself, and would be taken when the backend comes back.
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        Ok(socket)
     }
 
     /// Where the backend is now.

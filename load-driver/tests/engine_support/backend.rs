@@ -24,7 +24,18 @@ impl Backend {
     /// Sessions go to this address.
     pub fn start_at(listen: &str, arguments: &str) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_load-driver"))
-            .args(["backend", "--listen", listen, "--stop-on-stdin-eof", "--log", "error", "--drain-timeout", "1s"])
+            .args([
+                "backend",
+                "--listen",
+                listen,
+                "--admin-listen",
+                "127.0.0.1:0",
+                "--stop-on-stdin-eof",
+                "--log",
+                "error",
+                "--drain-timeout",
+                "1s",
+            ])
             .args(arguments.split_whitespace())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
