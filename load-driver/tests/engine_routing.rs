@@ -144,10 +144,12 @@ fn setup(config: &BalancerConfig, addresses: &[String]) -> Setup {
 
 /// Runs the engine until its shard is done; `meanwhile` is called after each event. All grants are back then.
 fn run(yaml: &str, setup: Setup, mut meanwhile: impl FnMut(&EngineHandle, &Heard, &Routes)) -> Heard {
-    let (sender, mut events) = mpsc::channel(64);
+    let (sender, events) = mpsc::channel(64);
     let Setup { targets, balancer } = setup;
     let routes = Arc::clone(balancer.routes());
     let handle = Engine::start(plan(yaml), EngineOptions::default(), targets, Some(balancer), Clock::start(), sender).expect("starts");
+    // Closed first when a test fails: the engine would wait for somebody to read.
+    let mut events = events;
     let mut heard = Heard::default();
     while heard.done < 1 {
         heard.hear(events.blocking_recv().expect("a shard says when it is done"));

@@ -92,10 +92,12 @@ impl Heard {
 
 /// Runs the engine until all shards are done; `meanwhile` is called after each event.
 fn run(yaml: &str, target: &str, mut meanwhile: impl FnMut(&EngineHandle, &Heard)) -> (Heard, EngineHandle) {
-    let (sender, mut events) = mpsc::channel(64);
+    let (sender, events) = mpsc::channel(64);
     let targets = Arc::new(Targets::resolve(&[target.to_owned()]).expect("an address"));
     let options = EngineOptions { shards: 2, ..EngineOptions::default() };
     let handle = Engine::start(plan(yaml), options, targets, None, Clock::start(), sender).expect("starts");
+    // Closed first when a test fails: the engine would wait for somebody to read.
+    let mut events = events;
     let (mut heard, mut watermarks) = (Heard::default(), BTreeMap::new());
     while heard.done < 2 {
         heard.hear(events.blocking_recv().expect("shards say when they are done"), &mut watermarks);
