@@ -228,6 +228,11 @@ impl Router {
         self.failed(grant);
     }
 
+    /// What balancer number `balancer` knows of the backends.
+    pub fn knows(&self, balancer: usize) -> Option<&Table> {
+        self.balancers.get(balancer).map(|balancer| &balancer.table)
+    }
+
     fn up(&self, backend: usize) -> bool {
         self.balancers.first().is_some_and(|balancer| balancer.table.up(backend))
     }
