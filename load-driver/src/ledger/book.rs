@@ -38,24 +38,24 @@ pub type BootIndex = usize;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Book {
     pub(super) sessions: BTreeMap<PlanIndex, Session>,
-    strays: Strays,
+    pub(super) strays: Strays,
     /// A balancer stands before the backends.
-    front: bool,
+    pub(super) front: bool,
     pub(super) ids: Ids,
     retries: Retries,
     /// By boot too: names are unique within one boot only.
-    by_id: HashMap<(BootIndex, String), PlanIndex>,
-    by_ref: HashMap<String, PlanIndex>,
+    pub(super) by_id: HashMap<(BootIndex, String), PlanIndex>,
+    pub(super) by_ref: HashMap<String, PlanIndex>,
     boots: Vec<String>,
     killed: BTreeMap<BootIndex, u64>,
     /// Accepted sessions that were folded, by boot.
     folded: BTreeMap<BootIndex, u64>,
     /// Hashes of the names of folded sessions: a second decrement of one of them must be known for what it is.
-    folded_names: HashSet<u64>,
+    pub(super) folded_names: HashSet<u64>,
     /// Of those: folded without an end record, which may yet come.
-    folded_unrecorded: HashSet<u64>,
+    pub(super) folded_unrecorded: HashSet<u64>,
     /// Behind a front: hashes of the references of folded sessions.
-    folded_refs: HashSet<u64>,
+    pub(super) folded_refs: HashSet<u64>,
     losses: Vec<WorkerLoss>,
     /// What each scenario is for, in the order of the plan.
     expect: Vec<Option<Expect>>,
@@ -186,8 +186,8 @@ impl Book {
         let Some(attempt) = session.attempted.filter(|_| session.dialling()) else {
             return self.complain(index, "was accepted twice or before it was attempted");
         };
-        if session.record.is_some_and(|record| record.boot != boot) {
-            // The front had tried another backend, which has told of the end already.
+        if session.record.is_some_and(|record| record.name != name_hash(boot, &session_id)) {
+            // The front had dialled before, and that dial's end is told already.
             let dial = session.clone();
             self.strays.keep(dial, FailureCause::Reset, at_us);
             self.change(index, |session| session.record = None);
@@ -303,57 +303,6 @@ impl Book {
         }
     }
 
-    /// The session, or the stray dial, that a record or a row of this boot's is of, by either name.
-    pub(super) fn find(&self, boot: BootIndex, backend: usize, client_ref: &str, session_id: &str) -> Option<Found> {
-        if let Some(index) = self.by_id.get(&(boot, session_id.to_owned())) {
-            return Some(Found::Session(*index));
-        }
-        let here = |s: &Session| match &s.accepted {
-            Some(accepted) => accepted.boot == boot,
-            // What is told of a session whose dial was never told can only be of that.
-            None => s.attempted.is_none() || s.may_be_at(backend),
-        };
-        let by_ref = || self.by_ref.get(client_ref).copied().filter(|index| self.sessions.get(index).is_some_and(here));
-        let untold = self.strays.untold(client_ref, backend).map(Found::Stray);
-        untold.or_else(|| by_ref().map(Found::Session)).or_else(|| self.strays.told(client_ref, backend, boot).map(Found::Stray))
-    }
-
-    /// What was found.
-    pub(super) fn get(&self, found: Found) -> Option<&Session> {
-        match found {
-            Found::Session(index) => self.sessions.get(&index),
-            Found::Stray(n) => self.strays.get(n),
-        }
-    }
-
-    /// What was found, to write a record to.
-    pub(super) fn get_mut(&mut self, found: Found) -> Option<&mut Session> {
-        match found {
-            Found::Session(index) => self.sessions.get_mut(&index),
-            Found::Stray(n) => self.strays.get_mut(n),
-        }
-    }
-
-    /// Sessions, and dials in doubt that sessions left behind: whatever a backend may have counted.
-    pub(super) fn dials(&self) -> impl Iterator<Item = &Session> {
-        self.sessions.values().chain(self.strays.iter())
-    }
-
-    /// The front brought a session of this run to a second backend.
-    pub(super) fn dialled_by_front(&self, client_ref: &str) -> bool {
-        self.front && (self.by_ref.contains_key(client_ref) || self.folded_refs.contains(&ref_hash(client_ref)))
-    }
-
-    /// A session of that name was reconciled before.
-    pub(super) fn was_folded(&self, boot: BootIndex, session_id: &str) -> bool {
-        self.folded_names.contains(&name_hash(boot, session_id))
-    }
-
-    /// A session of that name was reconciled without its end record, which is here now.
-    pub(super) fn recorded_after_all(&mut self, boot: BootIndex, session_id: &str) -> bool {
-        self.folded_unrecorded.remove(&name_hash(boot, session_id))
-    }
-
     /// The plan killed this process.
     pub(super) fn was_killed(&self, boot: BootIndex) -> bool {
         self.killed.contains_key(&boot)
@@ -410,16 +359,8 @@ fn expect_of(expect: &[Option<Expect>], scenario: u16) -> Option<Expect> {
     expect.get(usize::from(scenario)).copied().flatten()
 }
 
-/// Whom a record is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    /// A session.
-    Session(PlanIndex),
-    /// A dial in doubt that a session left behind.
-    Stray(usize),
-}
-
-fn ref_hash(client_ref: &str) -> u64 {
+/// As [`name_hash`], of what the driver calls a session.
+pub(super) fn ref_hash(client_ref: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     client_ref.hash(&mut hasher);
     hasher.finish()

@@ -314,6 +314,7 @@ impl Boot {
             self.extras.push(at_us);
             return;
         }
+        let name = name_hash(self.index, &end.session_id);
         let found = book.find(self.index, self.backend, &end.client_ref, &end.session_id);
         if let Some(session) = found.and_then(|found| book.get_mut(found)) {
             if let Some(record) = &mut session.record {
@@ -322,21 +323,20 @@ impl Boot {
                 self.extras.push(at_us);
             } else {
                 let outcome = Outcome::ALL.into_iter().find(|outcome| outcome.name() == end.outcome);
-                session.record = Some(Record { server_at_us: end.at_us, at_us, outcome, count: 1, boot: self.index });
+                session.record = Some(Record { server_at_us: end.at_us, at_us, outcome, count: 1, boot: self.index, name });
             }
             return;
         }
         if book.recorded_after_all(self.index, &end.session_id) {
             return;
         }
-        let hash = name_hash(self.index, &end.session_id);
-        if book.was_folded(self.index, &end.session_id) || self.untold.contains_key(&hash) {
+        if book.was_folded(self.index, &end.session_id) || self.untold.contains_key(&name) {
             faults.doubles.push(&end.session_id);
             self.extras.push(at_us);
         } else if config.is_ours(&end.client_ref) && !book.losses().is_empty() {
-            self.untold.insert(hash, end.at_us);
+            self.untold.insert(name, end.at_us);
         } else if book.dialled_by_front(&end.client_ref) {
-            self.untold.insert(hash, end.at_us);
+            self.untold.insert(name, end.at_us);
             self.redialled += 1;
         } else if self.ours_alone || config.is_ours(&end.client_ref) {
             faults.unknown.push(&end.session_id);

@@ -19,6 +19,7 @@ pub mod funnel;
 pub mod ids;
 mod keeper;
 mod look;
+mod lookup;
 pub mod merge;
 mod naming;
 pub mod reconcile;

@@ -71,6 +71,8 @@ pub struct Bounds {
     pub fading: u64,
     /// Of the pending: never accepted, so that no end record need come.
     pub doubtful: u64,
+    /// Of the fading: never accepted, and counted all the same.
+    pub unaccepted: u64,
     /// Ended beyond their window and without an end record (when there is a log): ghosts, or late.
     pub overdue: u64,
     /// Surely in `started`.
@@ -122,6 +124,7 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             if record.server_at_us.saturating_add(config.grace_us) > at.captured_us {
                 b.possible += 1;
                 b.fading += 1;
+                b.unaccepted += u64::from(session.accepted.is_none());
             } else {
                 // Nobody told us that it was accepted; that it ended tells.
                 b.accepted += u64::from(session.accepted.is_none());
@@ -182,7 +185,9 @@ pub fn judge(book: &Book, boot: &mut Boot, watch: &Watch, config: &LedgerConfig,
         faults.lowest = faults.lowest.min(at.lowest);
     }
     let never_added = (boot.base.started.0 + b.accepted).saturating_sub(at.started);
-    let short = (b.sure as i64 - extra as i64 - never_added as i64 - at.active.1).max(0) as u64;
+    // What was subtracted, and is not in `started`, was not added, though it was never accepted.
+    let unadded = (boot.base.started.0 + b.accepted + b.unaccepted).saturating_sub(at.started);
+    let short = (b.sure as i64 - extra as i64 - unadded as i64 - at.active.1).max(0) as u64;
     let missing = (b.sure as i64 - at.active.1).max(0) as u64;
     if missing > 0 {
         faults.short_samples += 1;

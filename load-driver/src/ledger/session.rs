@@ -100,6 +100,8 @@ pub struct Record {
     pub count: u32,
     /// Which process counted it.
     pub boot: BootIndex,
+    /// Hash of the process and the name under which it did.
+    pub name: u64,
 }
 
 impl Session {

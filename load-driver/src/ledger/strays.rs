@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use super::{
-    book::BootIndex,
     entry::FailureCause,
     session::{How, Over, Session},
 };
@@ -31,9 +30,9 @@ impl Strays {
         self.of(client_ref, backend).find(|(_, dial)| dial.record.is_none()).map(|(n, _)| n)
     }
 
-    /// One whose end this process has told of.
-    pub fn told(&self, client_ref: &str, backend: usize, boot: BootIndex) -> Option<usize> {
-        self.of(client_ref, backend).find(|(_, dial)| dial.record.is_some_and(|record| record.boot == boot)).map(|(n, _)| n)
+    /// One whose end was told of under the name with this hash.
+    pub fn told(&self, client_ref: &str, backend: usize, name: u64) -> Option<usize> {
+        self.of(client_ref, backend).find(|(_, dial)| dial.record.is_some_and(|record| record.name == name)).map(|(n, _)| n)
     }
 
     fn of(&self, client_ref: &str, backend: usize) -> impl Iterator<Item = (usize, &Session)> {
