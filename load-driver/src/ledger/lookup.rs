@@ -54,7 +54,7 @@ impl Book {
 
     /// Sessions, and dials in doubt that sessions left behind: whatever a backend may have counted.
     pub(super) fn dials(&self) -> impl Iterator<Item = &Session> {
-        self.sessions.values().chain(self.strays.iter())
+        self.sessions.values().chain(self.strays.all())
     }
 
     /// The front brought a session of this run to a second backend.

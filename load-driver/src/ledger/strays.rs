@@ -51,7 +51,7 @@ impl Strays {
     }
 
     /// All, in the order in which they were left.
-    pub fn iter(&self) -> std::slice::Iter<'_, Session> {
+    pub fn all(&self) -> std::slice::Iter<'_, Session> {
         self.dials.iter()
     }
 }

@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Address, Profile, Span, Target};
 
+/// How long a killed backend stays dead unless the profile says: as long as a supervisor might need.
+pub const DEAD_FOR: Duration = Duration::from_millis(500);
+
 /// Backends that `run` and `simulate` know one by one, or a name that gives them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -58,7 +61,7 @@ pub struct BackendEntry {
     /// Run time at which it is killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub killed: Option<Span>,
-    /// How long it stays dead then.
+    /// How long it stays dead then; absent: 500 ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_for: Option<Span>,
 }
@@ -110,7 +113,7 @@ impl Profile {
                     address: entry.address.clone().map(|address| Address { address, admin: entry.admin.clone() }),
                     server,
                     joins: Micros(entry.joins.map_or(0, Span::micros)),
-                    killed: entry.killed.map(|at| (Micros(at.micros()), entry.dead_for.unwrap_or_default().0)),
+                    killed: entry.killed.map(|at| (Micros(at.micros()), entry.dead_for.map_or(DEAD_FOR, |span| span.0))),
                 };
                 vec![member; entry.count.unwrap_or(1) as usize]
             };

@@ -37,7 +37,7 @@ pub use self::{
     driver::{Counters, Driver, Http2},
     ends::{Ends, WeightedEnd},
     error::{Diagnostic, Place, ProfileError},
-    fleet::{BackendEntry, Backends, Discovery, Fleet, Member, Reach},
+    fleet::{BackendEntry, Backends, DEAD_FOR, Discovery, Fleet, Member, Reach},
     named::Named,
     overrides::Override,
     routing::{Policies, ReportSource, Routing},

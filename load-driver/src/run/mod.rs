@@ -10,6 +10,7 @@
 mod backends;
 mod begin;
 mod controller;
+mod discovery;
 mod ending;
 mod finish;
 mod kills;
@@ -27,6 +28,7 @@ use tokio::runtime::Builder;
 
 pub use self::options::{Prepared, RunArgs, UsageError, overrides, prepare, thresholds};
 use crate::{
+    profile::Reach,
     report::{Exit, Live, LiveMode, Reporters, Style},
     transport::fds,
 };
@@ -50,9 +52,8 @@ impl RunError {
 pub fn run(args: &RunArgs) -> Result<Exit, RunError> {
     let run_id = new_run_id();
     let prepared = prepare(args, &run_id).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
-    let own_connections =
-        u64::from(prepared.profile.driver.connections) * shards(&prepared) as u64 * prepared.profile.target.backends() as u64;
-    fds::ensure(fds::required(&prepared.plan, own_connections)).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
+    let fleet = prepared.profile.fleet();
+    descriptors(&prepared, if matches!(fleet.reach, Reach::Front(_)) { 1 } else { fleet.members.len() })?;
     let out = args.out.join(format!("{}-{run_id}", folder_name(&prepared.profile.name)));
     std::fs::create_dir_all(&out)
         .map_err(|e| RunError::new(Exit::InvalidProfile, format!("failed to make the folder {}: {e}", out.display())))?;
@@ -64,6 +65,13 @@ pub fn run(args: &RunArgs) -> Result<Exit, RunError> {
     // A reader that went away has seen enough.
     let _ = writeln!(std::io::stdout(), "\nresults in {}", out.display());
     Ok(exit)
+}
+
+/// Makes sure of file descriptors enough for sessions towards so many targets.
+fn descriptors(prepared: &Prepared, targets: usize) -> Result<(), RunError> {
+    let shared = u64::from(prepared.profile.driver.connections) * shards(prepared) as u64 * targets as u64;
+    fds::ensure(fds::required(&prepared.plan, shared)).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
+    Ok(())
 }
 
 /// Everything about a run that is known before it starts.

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::{
     plan::Plan,
-    profile::{Loaded, Override, Profile, ProfileError, Source, Target, open},
+    profile::{Loaded, Override, Profile, ProfileError, Reach, Source, open},
     threshold::{Spec, Threshold},
 };
 
@@ -83,7 +83,7 @@ pub fn prepare(args: &RunArgs, run_id: &str) -> Result<Prepared, UsageError> {
     for text in &args.defects {
         let error = |reason: String| UsageError::Defect { text: text.clone(), reason };
         text.parse::<Defect>().map_err(|e| error(e.to_string()))?;
-        if !matches!(loaded.profile.target, Target::Embedded { .. }) {
+        if loaded.profile.fleet().reach != Reach::Embedded {
             return Err(error("defects are for embedded backends; start agent-server itself with this flag".into()));
         }
     }

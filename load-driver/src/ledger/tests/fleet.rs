@@ -38,7 +38,7 @@ proptest! {
         specs in specs(), front in any::<bool>(), log in any::<bool>(), registry in any::<bool>(), others in 0..3_u64
     ) {
         let fresh = !front && others == 0;
-        silent(&World { log, registry, others, fresh, ..World::of_three(specs, front) })?;
+        silent(&World { log, registry, fresh, others, ..World::of_three(specs, front) })?;
     }
 
     #[test]

@@ -71,6 +71,7 @@ pub(super) struct Spec {
 }
 
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "what varies on its own from test to test")]
 pub(super) struct World {
     pub(super) specs: Vec<Spec>,
     pub(super) defect: Option<(Defect, f64)>,
@@ -208,6 +209,7 @@ impl World {
         (steps, ops)
     }
 
+    #[expect(clippy::too_many_lines, reason = "one life, from its schedule to its end")]
     fn session(&self, i: usize, spec: &Spec, steps: &mut Vec<Step>, ops: &mut Vec<Work>) {
         let source = SourceId { worker: spec.worker, shard: spec.shard };
         let home = i % self.backends;
@@ -367,7 +369,7 @@ impl World {
         match op {
             Op::Boot(boot) => {
                 let Server { backend, read, accumulator, strikes, .. } = *server;
-                *server = Server { backend, read, boot, accumulator, strikes, ..Server::default() };
+                *server = Server { backend, boot, read, accumulator, strikes, ..Server::default() };
             }
             Op::Start(whose) => {
                 server.live.insert(whose.id(), reference(whose.index));
