@@ -53,6 +53,13 @@ pub(crate) const fn index(scenario: u16, lane: u32, iteration: u32) -> PlanIndex
     PlanIndex((scenario as u64) << SCENARIO_SHIFT | (lane as u64 & MASK) << ITERATION_BITS | (iteration as u64 & MASK))
 }
 
+/// The session's place in a round: neighbours in a lane, or in the same iteration of neighbouring lanes, or of neighbouring scenarios, are
+/// neighbours in it.
+pub(crate) const fn turn(PlanIndex(index): PlanIndex) -> u64 {
+    const MASK: u64 = (1 << ITERATION_BITS) - 1;
+    (index >> SCENARIO_SHIFT) + (index >> ITERATION_BITS & MASK) + (index & MASK)
+}
+
 impl Plan {
     /// Session `iteration` of a lane, to begin at `start`. Pure.
     ///
