@@ -169,7 +169,7 @@ impl Link {
     }
 
     fn lost(&self, peer: &Peer) {
-        self.shard.act(&self.slot, |session, now, out| {
+        self.shard.lose(&self.slot, |session, now, out| {
             if peer.is_silent() {
                 session.on_keepalive_timeout(now, out);
             } else {
@@ -180,13 +180,13 @@ impl Link {
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         let mut state = self.slot.state.lock();
-        if let Some(event) = state.queue.pop() {
+        if let Some(event) = state.next_event() {
             if matches!(event, ServerEvent::Audio(_)) {
                 state.counted.frame_out();
             }
             return Poll::Ready(Next::Event(event));
         }
-        if let Some(close) = &state.close {
+        if let Some(close) = state.closing() {
             return Poll::Ready(self.after_end.pop_front().map_or_else(|| Next::Close(close.clone()), Next::Event));
         }
         state.wake(cx);
