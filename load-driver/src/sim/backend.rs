@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use agent_server::{
     config::{ReportMode, ServerConfig},
-    cost::CostSpec,
     fault::{Defect, DefectKind, Fate, Fates},
     processor::Processor,
     report::meter::{Load, Meter, Reading},
@@ -31,7 +30,7 @@ pub(super) struct Model {
 impl Model {
     pub(super) fn new(config: ServerConfig, defects: Vec<Defect>) -> Self {
         let frame_ns = Phase::ALL.map(|phase| u64::try_from(config.cost.of(phase).as_nanos()).unwrap_or(u64::MAX));
-        let start_us = start_cost(&config.cost);
+        let start_us = config.cost.start().as_secs_f64() * 1e6;
         let session = config.session("", "");
         Self { config, session, defects, frame_ns, start_us }
     }
@@ -44,11 +43,6 @@ impl Model {
     fn target(&self) -> f64 {
         self.config.report.capacity.target
     }
-}
-
-/// CPU time that a start costs beside its phases, microseconds.
-const fn start_cost(_cost: &CostSpec) -> f64 {
-    0.0
 }
 
 /// Why a start came to nothing.
