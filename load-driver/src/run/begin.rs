@@ -25,7 +25,6 @@ use crate::{
     engine::{Engine, EngineEvent, EngineOptions, worker::WorkerCommand},
     ledger::{BackendConfig, Ledger, LedgerConfig, LiveView, SourceId, Windows},
     plan::{EndKind, Plan},
-    profile::Target,
     record::{Registry, ScenarioLabel, ShardRecorder},
     report::{Event, Exit},
     system::Sampler,
@@ -87,7 +86,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     }
     let info = finish::run_info(job, &set, start_us);
     let poller = Poller::start(std::mem::take(&mut set.sources), profile.counters.interval.0, clock);
-    let backends = profile.target.backends();
+    let backends = profile.fleet().members.len();
 
     sleep_until(clock.instant(Micros::ZERO).into()).await;
     let (events_in, events) = mpsc::channel(EVENTS);
@@ -135,7 +134,7 @@ fn without(plan: &Plan, scenarios: &[u16]) -> Plan {
 
 fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     let profile = &job.prepared.profile;
-    let fresh = matches!(profile.target, Target::Embedded { .. });
+    let fresh = profile.is_embedded();
     let watched: BTreeSet<usize> = set.sources.iter().map(|(index, _)| *index).collect();
     let backends = (0..set.targets.count()).map(|index| BackendConfig { watched: watched.contains(&index), fresh }).collect();
     let counters = &profile.counters;

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     engine::EngineOptions,
     ledger::{self, Judgement, Verdict},
-    profile::{Profile, Target},
+    profile::Profile,
     record::{Counter, Measurements},
     report::{
         Event, Exit, Hlog, Json, Junit, Reporters, RunInfo, Style, Terminal,
@@ -49,10 +49,7 @@ pub(super) fn run_info(job: &Job, set: &TargetSet, start_us: u64) -> RunInfo {
         seed: plan.seed,
         profile: profile.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        targets: match profile.target {
-            Target::Embedded { .. } => vec!["embedded".to_owned()],
-            Target::Addresses(_) => set.targets.authorities(),
-        },
+        targets: if profile.is_embedded() { vec!["embedded".to_owned()] } else { set.targets.authorities() },
         started_at_us: start_us,
         planned_s: s(plan.stops_at()),
         graceful_stop_s: s(plan.ends_at()) - s(plan.stops_at()),

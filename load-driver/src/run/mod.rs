@@ -51,7 +51,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, RunError> {
     let run_id = new_run_id();
     let prepared = prepare(args, &run_id).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
     let own_connections =
-        u64::from(prepared.profile.driver.connections) * shards(&prepared) as u64 * prepared.profile.target.backends() as u64;
+        u64::from(prepared.profile.driver.connections) * shards(&prepared) as u64 * prepared.profile.fleet().doors() as u64;
     fds::ensure(fds::required(&prepared.plan, own_connections)).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
     let out = args.out.join(format!("{}-{run_id}", folder_name(&prepared.profile.name)));
     std::fs::create_dir_all(&out)
