@@ -10,6 +10,7 @@ mod queue;
 mod run;
 mod session;
 mod setup;
+mod sweep;
 mod timer;
 mod truth;
 
@@ -19,6 +20,7 @@ mod tests;
 use agent_server::fault::Defect;
 use proto::time::Micros;
 
+pub use self::sweep::{Axis, Point, SweepError, SweepRow, points, table as sweep_table};
 use self::{run::Run, setup::Setup};
 use crate::{balance::Balance, profile::Profile, routing::Made};
 

@@ -59,7 +59,8 @@ impl Queue {
     }
 
     /// Events that wait.
-    pub(super) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.len
     }
 

@@ -99,7 +99,7 @@ impl<'a> Run<'a> {
         };
         let book = BookConfig {
             backends: count,
-            target: setup.backends.first().map_or(1.0, |model| model.config.report.capacity.target),
+            target: setup.target(),
             report_interval: routing.report_interval.0,
             disturbances: setup.disturbances(),
         };

@@ -72,6 +72,13 @@ impl Setup {
         })
     }
 
+    /// The utilization that all backends aim at; NaN where they differ.
+    pub(super) fn target(&self) -> f64 {
+        let mut all = self.models.iter().map(|(model, _)| model.config.report.capacity.target);
+        let first = all.next().unwrap_or(f64::NAN);
+        if all.all(|other| other.to_bits() == first.to_bits()) { first } else { f64::NAN }
+    }
+
     /// What balance must recover from.
     pub(super) fn disturbances(&self) -> Vec<Micros> {
         let mut all: Vec<Micros> =
