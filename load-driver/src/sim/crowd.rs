@@ -126,7 +126,8 @@ impl Run<'_> {
 
     fn grant(&self, slot: u32) -> Option<Grant> {
         let session = &self.sessions[slot as usize];
-        let grant = Grant { backend: session.backend as usize, balancer: session.balancer as usize, report_age: None };
+        let grant =
+            Grant { backend: session.backend as usize, balancer: session.balancer as usize, at: Micros(session.dialled), report_age: None };
         session.granted.then_some(grant)
     }
 
