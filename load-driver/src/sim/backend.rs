@@ -14,6 +14,9 @@ use proto::{frame::FRAME_US, time::Micros};
 
 use crate::routing::Report;
 
+/// Shortest and longest time between two looks of a backend at itself, microseconds.
+const LOOK: (u64, u64) = (10_000, 100_000);
+
 /// What backends that are alike share.
 #[derive(Debug)]
 pub(super) struct Model {
@@ -37,6 +40,11 @@ impl Model {
 
     /// Between two looks at the counters.
     pub(super) fn look_every(&self) -> u64 {
+        (self.config.report.min_interval.as_micros() as u64).clamp(LOOK.0, LOOK.1)
+    }
+
+    /// Shortest time between two reports out of band.
+    pub(super) fn report_every(&self) -> u64 {
         (self.config.report.min_interval.as_micros() as u64).max(1)
     }
 
@@ -295,17 +303,18 @@ impl Trail {
 
 /// What a balancer reads from a backend's report of this load: as it goes over the wire, without going over it.
 pub(super) fn report(load: &Load, mode: ReportMode, at: u64) -> Report {
-    let (application_utilization, qps) = match mode {
-        ReportMode::Honest => (load.utilization.max(load.sessions_util()), load.capacity.virtual_qps),
-        ReportMode::RateWeight => (1.0, (load.capacity.rate * 1_000.0).max(0.001)),
-        ReportMode::Fixed(share) => (share, 1_000.0),
+    let seats = load.max_sessions.map_or(0.0, |max| load.sessions / max.max(1) as f64);
+    let (utilization, application_utilization, qps, eps) = match mode {
+        ReportMode::Honest => (load.utilization, load.utilization.max(seats), load.capacity.virtual_qps, load.eps),
+        ReportMode::RateWeight => (load.utilization, 1.0, (load.capacity.rate * 1_000.0).max(0.001), load.eps),
+        ReportMode::Fixed(share) => (share, share, 100.0, 0.0),
     };
     Report {
         at: Micros(at),
-        utilization: load.utilization,
+        utilization,
         application_utilization,
         qps,
-        eps: load.eps,
+        eps,
         active: Some(load.active),
         speaking: Some(load.speaking),
         rate: Some(load.capacity.rate),

@@ -148,14 +148,19 @@ impl<'a> Run<'a> {
         self.timers.set(self.setup.warmup, Happening::See);
     }
 
-    /// Until every session is over.
     pub(super) fn run(mut self) -> Simulated {
+        self.go();
+        self.close()
+    }
+
+    /// Until every session is over.
+    pub(super) fn go(&mut self) {
         loop {
             let timer = self.timers.next_at().unwrap_or(u64::MAX);
             let arrival = self.arrivals.next_at().unwrap_or(u64::MAX);
             let event = self.queue.next_at().unwrap_or(u64::MAX);
             if arrival == u64::MAX && event == u64::MAX {
-                return self.close();
+                return;
             }
             if timer <= arrival && timer <= event {
                 self.happen();
@@ -247,7 +252,7 @@ impl<'a> Run<'a> {
             self.timers.set(now + lag, Happening::Hear(late));
         }
         let interval = self.setup.routing.report_interval.0.as_micros() as u64;
-        self.timers.set(now + interval.max(model.look_every()), Happening::Report(number));
+        self.timers.set(now + interval.max(model.report_every()), Happening::Report(number));
     }
 
     /// A balancer hears of a backend by a session of it.
@@ -317,7 +322,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn close(mut self) -> Simulated {
+    pub(super) fn close(mut self) -> Simulated {
         self.see();
         // What is counted late is counted; what is not by then never is.
         while let Some((_, what)) = self.timers.pop() {

@@ -21,6 +21,7 @@ use proto::{
 use super::backend::Backend;
 use crate::{
     audio::Utterance,
+    caller::JITTER_BUFFER_US,
     plan::{Act, Draw, EndKind, ScenarioPlan, Wait},
 };
 
@@ -30,6 +31,8 @@ pub(super) const NEVER: u64 = u64::MAX;
 pub(super) const ONE_WAY: u64 = 100;
 /// From the dial until the start message is with the backend: one round trip for the connection, and the way.
 pub(super) const REACH: u64 = 3 * ONE_WAY;
+/// From the agent's last frame until the caller has heard it out.
+const HEARD_OUT: u64 = JITTER_BUFFER_US + ONE_WAY;
 /// Loud frames that the server's detector needs to hear an onset.
 const ONSET_FRAMES: u64 = 3;
 
@@ -144,6 +147,8 @@ pub(super) struct Session {
     plan: Plan,
     /// It is a turn, not a stretch of silence.
     speech: bool,
+    /// At `over_at` the agent has spoken its last frame, and the caller has yet to hear it.
+    unheard: bool,
     /// The turn under way begins, or the next.
     begin_at: u64,
     last_begin: u64,
@@ -201,6 +206,7 @@ impl Session {
             think_again: 0,
             plan: Plan::Listen,
             speech: false,
+            unheard: false,
             begin_at: NEVER,
             last_begin: NEVER,
             after: 0,
@@ -316,7 +322,7 @@ impl Session {
             Due::Life => {
                 self.life_at = NEVER;
                 if self.end != EndKind::Graceful || !self.in_turn(now) {
-                    self.end_as_planned(world, backend, now, step);
+                    self.end_as_planned(backend, now, step);
                 } else {
                     self.ending = true;
                 }
@@ -337,7 +343,9 @@ impl Session {
                 if !self.speech {
                     self.last_begin = now;
                 }
-                self.next_turn(now, world, backend, now, step);
+                // What comes next is far: the last of the answer, heard a moment later, needs no event of its own.
+                let over = if due == Due::Over && std::mem::take(&mut self.unheard) { now + HEARD_OUT } else { now };
+                self.next_turn(over, world, backend, now, step);
             }
         }
     }
@@ -398,7 +406,7 @@ impl Session {
             self.stream_at = self.stream_at.min(now + ONE_WAY);
         }
         if self.current && self.in_turn(now) {
-            self.over_at = now + length;
+            (self.over_at, self.unheard) = (now + length, true);
             self.missed_at = NEVER;
             let act = now.saturating_add(ONE_WAY).saturating_add(self.after);
             // An interruption after the last frame has nothing to interrupt.
@@ -418,16 +426,16 @@ impl Session {
         match self.says.take() {
             // The first question has its answer; the interruption is the next.
             Some(says) => self.say(&says, now, world, backend),
-            None => self.over_at = now + 2 * ONE_WAY,
+            None => (self.over_at, self.unheard) = (now + 2 * ONE_WAY, false),
         }
     }
 
     /// Plans the turn after one that was over at `over`, or ends the session.
     fn next_turn(&mut self, over: u64, world: World<'_>, backend: &Backend, now: u64, step: &mut Step) {
         (self.act_at, self.over_at, self.missed_at) = (NEVER, NEVER, NEVER);
-        (self.current, self.begin_at) = (false, NEVER);
+        self.current = false;
         if self.ending {
-            return goodbye(step);
+            return self.finish_at(over, now, step, |_, step| goodbye(step));
         }
         let draw = self.drawn();
         let mut turn = world.scenario.turn(world.seed, &draw, self.turn);
@@ -435,7 +443,10 @@ impl Session {
             self.turn = 0;
             turn = world.scenario.turn(world.seed, &draw, 0);
         }
-        let Some(turn) = turn else { return self.end_as_planned(world, backend, now, step) };
+        let Some(turn) = turn else {
+            return self.finish_at(over, now, step, |session, step| session.end_as_planned(backend, now, step));
+        };
+        self.begin_at = NEVER;
         self.turn = self.turn.wrapping_add(1);
         let at = match turn.wait {
             Wait::After(wait) => plus(over, wait),
@@ -467,6 +478,15 @@ impl Session {
         }
     }
 
+    /// The session is over at `over`: ends it, or comes back then.
+    fn finish_at(&mut self, over: u64, now: u64, step: &mut Step, end: impl FnOnce(&mut Self, &mut Step)) {
+        if over > now {
+            self.over_at = over;
+        } else {
+            end(self, step);
+        }
+    }
+
     /// The user speaks from `at` on.
     fn say(&mut self, says: &Utterance, at: u64, world: World<'_>, backend: &Backend) {
         let end = says.speech_end_us.clamp(1, says.duration_us().max(1));
@@ -483,12 +503,12 @@ impl Session {
         // A frame goes when the last of it has been spoken.
         self.onset_at = at.saturating_add((first + onset) * FRAME_US + ONE_WAY);
         self.heard_end = at.saturating_add(sent + silence + ONE_WAY).max(self.onset_at);
-        (self.act_at, self.over_at) = (NEVER, NEVER);
+        (self.act_at, self.over_at, self.unheard) = (NEVER, NEVER, false);
         self.missed_at = plus(at.saturating_add(end), world.scenario.response_timeout);
     }
 
     /// The end that the plan wants; it is no kill.
-    fn end_as_planned(&mut self, world: World<'_>, backend: &Backend, now: u64, step: &mut Step) {
+    fn end_as_planned(&mut self, backend: &Backend, now: u64, step: &mut Step) {
         match self.end {
             EndKind::Graceful | EndKind::KillWorker | EndKind::KillBackend => goodbye(step),
             EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst => {
@@ -496,13 +516,13 @@ impl Session {
             }
             EndKind::HalfOpen => {
                 step.finish = Some(Finish::AsPlanned);
-                self.fall_silent(world, backend, now);
+                self.fall_silent(backend, now);
             }
         }
     }
 
     /// Nothing more comes from the caller, and nobody tells the server.
-    fn fall_silent(&mut self, _world: World<'_>, backend: &Backend, now: u64) {
+    fn fall_silent(&mut self, backend: &Backend, now: u64) {
         let config = &backend.model.config;
         self.life = Life::HalfOpen;
         self.deadline = self.deadline.min(plus(plus(now, config.keepalive_interval), config.keepalive_timeout));
