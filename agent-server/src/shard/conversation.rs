@@ -8,7 +8,7 @@ use std::{
 
 use proto::frame::{ClientEvent, ErrorCode, ServerEvent, SessionError, SessionStart};
 
-use super::{Close, Ending, Shard, Slot};
+use super::{Close, Ending, Shard, Shared, Slot};
 use crate::{listen::Peer, session::validate_start};
 
 /// What the transport shall do.
@@ -48,6 +48,19 @@ impl Conversation {
     /// The start has not come yet.
     pub const fn waiting(&self) -> bool {
         matches!(self.state, State::Waiting)
+    }
+
+    /// What all shards share.
+    pub fn shared(&self) -> &Shared {
+        self.shard.shared()
+    }
+
+    /// How the stream closes when it was refused: it will not become a session.
+    pub const fn refusal(&self) -> Option<&Close> {
+        match &self.state {
+            State::Refused(_, close) => Some(close),
+            State::Waiting | State::Open(_) => None,
+        }
     }
 
     /// What the client said, or why that could not be read.

@@ -13,7 +13,10 @@ use parking_lot::{Mutex, MutexGuard};
 use proto::frame::ErrorCode;
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::ServerConfig, fault::Defects, processor::Processor, runtime::clock::Clock, session::SessionConfig, tracker::Sessions};
+use crate::{
+    config::ServerConfig, fault::Defects, processor::Processor, report::reporter::Board, runtime::clock::Clock, session::SessionConfig,
+    tracker::Sessions,
+};
 
 /// One server process.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub struct Shared {
     pub stop: CancellationToken,
     /// Streams that were refused for what they sent before a session began, by code; bounded by the number of codes.
     pub refused: Mutex<BTreeMap<ErrorCode, u64>>,
+    /// The latest report of load.
+    pub board: Board,
 }
 
 impl Shared {
@@ -59,6 +64,7 @@ impl Shared {
             clock,
             session: Arc::new(config.session(&backend_id, &boot_id)),
             processor: config.cost.is_virtual().then(|| Mutex::new(Processor::new(config.report.cores, clock.now()))),
+            board: Board::new(&config.report),
             config,
             sessions,
             defects,
@@ -98,6 +104,11 @@ impl Shared {
         let mut processor = processor.lock();
         processor.advance(self.clock.now(), 0.0);
         processor
+    }
+
+    /// A session that asked now would be refused.
+    pub fn refusing(&self) -> bool {
+        self.draining() || self.sessions.full()
     }
 
     /// Takes no more sessions and tells connections.

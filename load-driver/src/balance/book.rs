@@ -14,7 +14,7 @@ use super::{
 use crate::record::histogram;
 
 /// What the figures are held against.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct BookConfig {
     /// Backends.
     pub backends: usize,

@@ -1,6 +1,6 @@
 //! Policies side by side.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -73,14 +73,15 @@ impl Comparison {
 
     /// For people: the table, then what was expected.
     pub fn render(&self, style: Style) -> String {
+        // Writing to a string cannot fail.
         let rows: Vec<(String, Balance)> =
             self.policies.iter().filter_map(|row| Some((row.policy.clone(), row.balance.clone()?))).collect();
         let mut out = format!("{}\n{}", style.bold("policies"), table(&rows, SHOWN));
         for row in self.policies.iter().filter(|row| row.balance.is_none()) {
-            out.push_str(&format!("  {}: its run has no figures\n", row.policy));
+            _ = writeln!(out, "  {}: its run has no figures", row.policy);
         }
         if !self.expectations.is_empty() {
-            out.push_str(&format!("\n{}\n", style.bold("expectations")));
+            _ = writeln!(out, "\n{}", style.bold("expectations"));
         }
         let width = self.expectations.iter().map(|one| one.text.chars().count()).max().unwrap_or(0);
         for one in &self.expectations {
@@ -90,7 +91,7 @@ impl Comparison {
                 None => (style.bad("✗"), "fails: not measured"),
             };
             let side = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), plain);
-            out.push_str(&format!("  {mark} {:<width$}  {word} ({}, {})\n", one.text, side(one.left), side(one.right)));
+            _ = writeln!(out, "  {mark} {:<width$}  {word} ({}, {})", one.text, side(one.left), side(one.right));
         }
         out
     }
@@ -123,6 +124,55 @@ pub fn table(rows: &[(String, Balance)], metrics: &[&str]) -> String {
     }
     let heads: Vec<&str> = std::iter::once("").chain(columns.iter().map(|measure| measure.head)).collect();
     format!("{}{}", text::table(&heads, &lines), LEGEND)
+}
+
+/// One policy's figures for people: spreads as a table, the rest in words.
+pub fn describe(balance: &Balance) -> String {
+    let cell = |name: &str| match (find(name), figure(balance, name)) {
+        (Some(measure), Some(value)) => shown(measure, value),
+        _ => "-".to_owned(),
+    };
+    let row = |head: &str, of: &str| {
+        let name = |what: &str| cell(&format!("{of}_{what}"));
+        let mut row = vec![head.to_owned()];
+        row.extend(["mean", "cv", "jain", "peak_to_mean", "min_to_max", "peak"].map(name));
+        row
+    };
+    let heads = ["", "mean", "cv", "jain", "peak/mean", "min/max", "peak"];
+    let mut out = text::table(&heads, &[row("sessions/cap", "sessions"), row("utilization", "utilization")]);
+    let shares = (0..balance.assigned.len()).filter_map(|n| figure(balance, &format!("share_{n}")));
+    let mut shares: Vec<String> = shares.map(|share| format!("{:.1}%", share * 100.0)).collect();
+    // As many as a line takes; all are in the summary.
+    if shares.len() > 12 {
+        shares.truncate(12);
+        shares.push("...".to_owned());
+    }
+    let mut line = |text: std::fmt::Arguments<'_>| _ = writeln!(out, "  {text}");
+    line(format_args!("assigned {}: {}", text::count(balance.assignments), shares.join(" ")));
+    line(format_args!(
+        "to an overloaded backend {}, avoidable {}; herd {} ({} of what was offered); age of reports p50 {} ms, p99 {} ms",
+        cell("overload_rate"),
+        cell("avoidable_rate"),
+        cell("herd"),
+        figure(balance, "herd_ratio").map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}x")),
+        cell("report_age_p50_ms"),
+        cell("report_age_p99_ms"),
+    ));
+    line(format_args!(
+        "rejected {}, dropped {}, retried {}; counter error mean {}, max {}, min {}; ghosts {}, late ends {}",
+        cell("rejected"),
+        cell("dropped"),
+        cell("retried"),
+        cell("counter_error_mean"),
+        cell("counter_error_max"),
+        cell("counter_error_min"),
+        cell("ghosts_left"),
+        cell("late_ends"),
+    ));
+    if balance.recovery_s.is_some() || balance.unrecovered > 0 {
+        line(format_args!("even again after {} s, {} times never", cell("recovery_s"), cell("unrecovered")));
+    }
+    out
 }
 
 const LEGEND: &str =

@@ -15,7 +15,7 @@ mod tests;
 pub(crate) use self::compare::shown;
 pub use self::{
     book::{Book, BookConfig, Decision, Sight, Trouble},
-    compare::{Comparison, PolicyRow, SHOWN, schema, table},
+    compare::{Comparison, PolicyRow, SHOWN, describe, schema, table},
     expect::{Expectation, ExpectationResult},
     quality::{Balance, METRICS, Measure, Spread, figure},
 };

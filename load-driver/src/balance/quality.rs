@@ -124,8 +124,8 @@ const fn measure(
 const LOW: Option<bool> = Some(true);
 const HIGH: Option<bool> = Some(false);
 
-fn sum(causes: &BTreeMap<String, u64>) -> Option<f64> {
-    Some(causes.values().sum::<u64>() as f64)
+fn sum(causes: &BTreeMap<String, u64>) -> f64 {
+    causes.values().sum::<u64>() as f64
 }
 
 /// In the order of every table. `share_N`, the share of assignments that went to backend N, comes on top: see [`figure`].
@@ -149,9 +149,9 @@ pub const METRICS: &[Measure] = &[
     measure("herd_ratio", "/said", "the same over what it had said it could take", LOW, |b| b.herd_ratio),
     measure("report_age_p50_ms", "age p50", "age of reports at the decision, ms", LOW, |b| b.report_age_p50_ms),
     measure("report_age_p99_ms", "age p99", "age of reports at the decision, ms", LOW, |b| b.report_age_p99_ms),
-    measure("rejected", "reject", "sessions never accepted", LOW, |b| sum(&b.rejected)),
-    measure("dropped", "dropped", "sessions lost after acceptance", LOW, |b| sum(&b.dropped)),
-    measure("retried", "retried", "refusals after which another backend was tried", LOW, |b| sum(&b.retried)),
+    measure("rejected", "reject", "sessions never accepted", LOW, |b| Some(sum(&b.rejected))),
+    measure("dropped", "dropped", "sessions lost after acceptance", LOW, |b| Some(sum(&b.dropped))),
+    measure("retried", "retried", "refusals after which another backend was tried", LOW, |b| Some(sum(&b.retried))),
     measure("startup_p50_ms", "start p50", "scheduled arrival to acceptance, ms", LOW, |b| b.startup_p50_ms),
     measure("startup_p95_ms", "start p95", "scheduled arrival to acceptance, ms", LOW, |b| b.startup_p95_ms),
     measure("startup_p99_ms", "start p99", "scheduled arrival to acceptance, ms", LOW, |b| b.startup_p99_ms),

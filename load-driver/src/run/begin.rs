@@ -13,7 +13,8 @@ use tokio::{
 };
 
 use super::{
-    Job, RunError,
+    Job, Outcome, RunError,
+    balance::Balancing,
     controller::{Run, Signals, Usage, complain, take_look},
     finish, kills,
     poller::{Poller, unix_now},
@@ -39,7 +40,7 @@ const LEAD: Duration = Duration::from_millis(50);
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Sets a run up, lives through it, and tells what came of it.
-pub(super) async fn conduct(job: Job) -> Result<Exit, RunError> {
+pub(super) async fn conduct(job: Job) -> Result<Outcome, RunError> {
     let fault = |what: &str, e: &dyn std::fmt::Display| RunError::new(Exit::InternalFault, format!("failed to {what}: {e}"));
     let mut reporters = reporters(&job.out).map_err(|e| fault("open the files of the run", &e))?;
     let signals = Signals::new().map_err(|e| fault("listen for signals", &e))?;
@@ -64,11 +65,15 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     let start_us = clock.unix_us(Micros::ZERO);
 
     let mut ledger = Ledger::new(ledger_config(job, &set, start_us));
+    let known = profile.fleet().members.len().max(set.targets.count());
+    let kills = kills::planned(plan, profile.fleet().members.len());
+    let mut balancing = Box::new(Balancing::of(job, known, &kills, &set.looks, start_us));
     let own = (0..options.shards).map(|shard| SourceId { worker: 0, shard: shard as u32 });
     let theirs = (1..=with_workers.len()).map(|worker| SourceId { worker: worker as u32, shard: 0 });
     let open: BTreeSet<SourceId> = own.chain(theirs).collect();
     for source in &open {
         ledger.open(*source, start_us);
+        balancing.open(*source, start_us);
     }
     let mut usage = BTreeMap::new();
     for look in std::mem::take(&mut set.looks) {
@@ -86,7 +91,6 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     }
     let info = finish::run_info(job, &set, start_us);
     let poller = Poller::start(std::mem::take(&mut set.sources), profile.counters.interval.0, clock);
-    let backends = profile.fleet().members.len();
 
     sleep_until(clock.instant(Micros::ZERO).into()).await;
     let (events_in, events) = mpsc::channel(EVENTS);
@@ -96,6 +100,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         info,
         clock,
         ledger,
+        balancing,
         registry,
         monitor,
         driver: Usage::default(),
@@ -107,7 +112,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         workers,
         worker_of,
         heard: BTreeSet::new(),
-        kills: kills::planned(plan, backends),
+        kills,
         dead: VecDeque::new(),
         fallen: BTreeSet::new(),
         open,
