@@ -251,6 +251,13 @@ impl Backend {
         }
     }
 
+    /// CPU time used, and asked for and not done yet, microseconds.
+    #[cfg(test)]
+    pub(super) fn used_us(&mut self, now: u64) -> u64 {
+        self.advance(now);
+        self.processor.used_us() + (self.delay() as f64 * self.processor.cores()) as u64
+    }
+
     /// The process dies, with all that it counted.
     pub(super) fn kill(&mut self) {
         (self.up, self.boot) = (false, self.boot + 1);
@@ -306,7 +313,7 @@ pub(super) fn report(load: &Load, mode: ReportMode, at: u64) -> Report {
     let seats = load.max_sessions.map_or(0.0, |max| load.sessions / max.max(1) as f64);
     let (utilization, application_utilization, qps, eps) = match mode {
         ReportMode::Honest => (load.utilization, load.utilization.max(seats), load.capacity.virtual_qps, load.eps),
-        ReportMode::RateWeight => (load.utilization, 1.0, (load.capacity.rate * 1_000.0).max(0.001), load.eps),
+        ReportMode::RateWeight => (load.utilization, 1.0, (load.rate() * 1_000.0).max(0.001), load.eps),
         ReportMode::Fixed(share) => (share, share, 100.0, 0.0),
     };
     Report {
@@ -317,9 +324,110 @@ pub(super) fn report(load: &Load, mode: ReportMode, at: u64) -> Report {
         eps,
         active: Some(load.active),
         speaking: Some(load.speaking),
-        rate: Some(load.capacity.rate),
-        effective_capacity: Some(load.capacity.effective),
+        rate: Some(load.rate()),
+        effective_capacity: Some(load.effective_capacity()),
         max_sessions: load.max_sessions.map(|max| max as f64),
         draining: load.draining,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_server::report::{capacity::CapacityConfig, orca};
+
+    use super::*;
+
+    fn model(settings: serde_json::Value) -> Rc<Model> {
+        let args: agent_server::config::ServeArgs = serde_json::from_value(settings).unwrap();
+        let config = ServerConfig::resolve(args).unwrap();
+        let defects = config.defects.iter().map(|text| text.parse().unwrap()).collect();
+        Rc::new(Model::new(config, defects))
+    }
+
+    /// The wire is left out, and must make no difference.
+    #[test]
+    fn a_report_is_what_the_wire_would_bring() {
+        let config = CapacityConfig { max_sessions: Some(100), ..CapacityConfig::default() };
+        for (sessions, utilization, draining) in [(0.0, 0.0, false), (80.0, 0.4, false), (97.5, 0.9, false), (30.0, 1.0, true)] {
+            for max_sessions in [None, Some(100)] {
+                let capacity = config.capacity(sessions, utilization);
+                let load = Load {
+                    at: Micros(7),
+                    active: sessions + 1.0,
+                    speaking: 3.0,
+                    max_sessions,
+                    sessions,
+                    utilization,
+                    eps: 0.25,
+                    capacity,
+                    draining,
+                };
+                for mode in [ReportMode::Honest, ReportMode::RateWeight, ReportMode::Fixed(0.3)] {
+                    let wired = Report::from_orca(&orca::report(&load, mode, 0.5), Micros(9));
+                    assert_eq!(report(&load, mode, 9), wired, "{mode} {load:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sessions_use_the_cpu_by_their_phase_and_wait_when_it_is_behind() {
+        let model = model(serde_json::json!({ "cost": "virtual:start=10ms,speaking=5ms,idle=1ms", "cpu_cores": 1.0 }));
+        let mut backend = Backend::new(model, 10);
+        let mut delay = 0;
+        for _ in 0..4 {
+            delay = backend.admit(0).unwrap().delay;
+        }
+        assert_eq!(delay, 40_000, "four starts of 10 ms stand in line");
+        // 40 ms of starts, 960 ms of four idle sessions at a twentieth of a core, the rest idle.
+        for ms in (0..=1_000).step_by(100) {
+            backend.see(ms * 1_000, 100_000);
+        }
+        assert!((backend.utilization - (0.04 + 0.2)).abs() < 0.03, "{}", backend.utilization);
+        for _ in 0..4 {
+            backend.enter(Phase::Listening, Phase::AgentSpeaking, 1_000_000);
+        }
+        // Four speak at a quarter of a core each: just what there is. A fifth is too much by its idle twentieth.
+        backend.see(2_000_000, 100_000);
+        assert_eq!(backend.delay_at(2_000_000), 0);
+        backend.admit(2_000_000).unwrap();
+        assert_eq!(backend.delay_at(4_000_000), 10_000 + 100_000);
+        for ms in (4_100..=6_000).step_by(100) {
+            backend.see(ms * 1_000, 100_000);
+        }
+        assert!((backend.utilization - 1.0).abs() < 1e-3 && backend.overloaded());
+    }
+
+    #[test]
+    fn the_cap_holds_and_a_dead_backend_refuses() {
+        let mut backend = Backend::new(model(serde_json::json!({ "max_sessions": 2 })), 10);
+        assert_eq!([1, 2].map(|at| backend.admit(at).map(|admission| admission.number)), [Ok(1), Ok(2)]);
+        assert!(backend.overloaded());
+        assert_eq!(backend.admit(3), Err(Refusal::Full));
+        assert_eq!(backend.end(Phase::Listening, Outcome::Completed, 4), None);
+        assert!(backend.admit(5).is_ok());
+        backend.kill();
+        assert_eq!(backend.admit(6), Err(Refusal::Down));
+        backend.restart(7);
+        assert_eq!((backend.live, backend.counter, backend.admit(8).map(|admission| admission.number)), (0, 0, Ok(1)));
+    }
+
+    #[test]
+    fn defects_make_the_counter_wrong_and_the_cap_with_it() {
+        let counted = |defect: &str, outcome| {
+            let mut backend = Backend::new(model(serde_json::json!({ "max_sessions": 4, "defect": [defect] })), 10);
+            let admitted = (0..4).filter(|at| backend.admit(*at).is_ok()).count();
+            let late = (0..4).filter_map(|at| backend.end(Phase::Listening, outcome, 10 + at)).count();
+            let again = (0..9).filter(|at| backend.admit(20 + at).is_ok()).count();
+            (admitted, late, backend.counter - i64::from(backend.live), again)
+        };
+        assert_eq!(counted("ghost=0.5", Outcome::Cancelled), (4, 0, 2, 2));
+        assert_eq!(counted("ghost=0.5", Outcome::Completed), (4, 0, 0, 4));
+        assert_eq!(counted("forget_on_timeout=1", Outcome::TimedOut), (4, 0, 4, 0));
+        assert_eq!(counted("late_decrement=1:1s", Outcome::Cancelled), (4, 4, 4, 0));
+        // Seats go down to zero and no further.
+        assert_eq!(counted("double_decrement=0.5", Outcome::Completed), (4, 0, -2, 4));
+        // One in two that is refused is counted as an end: the next one gets in.
+        assert_eq!(counted("decrement_on_reject=1", Outcome::Completed).3, 6);
     }
 }

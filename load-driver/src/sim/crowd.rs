@@ -20,6 +20,8 @@ use crate::{
 
 /// A lane whose session failed begins the next so much later.
 const PAUSE_AFTER_FAILURE: u64 = 1_000_000;
+/// Why a session failed that its lane's end found still starting.
+const ABORTED: &str = "aborted";
 /// From the goodbye to its answer.
 const GOODBYE: u64 = 2 * ONE_WAY;
 
@@ -74,15 +76,9 @@ impl Run<'_> {
         self.send(slot, None);
     }
 
-    /// Something counts from the warm-up on, by when the session should have begun.
-    fn counts(&self, slot: u32) -> bool {
+    /// Latencies are measured from the warm-up on, by when the session should have begun.
+    fn measured(&self, slot: u32) -> bool {
         self.sessions[slot as usize].scheduled >= self.setup.warmup
-    }
-
-    fn trouble(&mut self, slot: u32, what: Trouble, cause: &'static str) {
-        if self.counts(slot) {
-            self.book.trouble(what, cause);
-        }
     }
 
     /// Sends a session to a backend, but not to `not`.
@@ -90,12 +86,15 @@ impl Run<'_> {
         let pinned = self.scenario(&self.sessions[slot as usize]).backend;
         let now = Micros(self.now);
         let backend = match pinned {
-            Some(backend) if backend < self.backends.len() => backend,
+            Some(backend) if backend < self.backends.len() => {
+                self.decide(backend, None);
+                backend
+            }
             Some(_) => return self.fail(slot, "unreachable"),
             None => {
                 let index = self.sessions[slot as usize].index();
                 let Some(grant) = self.router.grant(index, not, now) else { return self.fail(slot, "no_backend") };
-                self.decide(slot, grant);
+                self.decide(grant.backend, grant.report_age);
                 let session = &mut self.sessions[slot as usize];
                 (session.granted, session.balancer) = (true, grant.balancer as u32);
                 grant.backend
@@ -109,19 +108,10 @@ impl Run<'_> {
         self.rearm(slot);
     }
 
-    fn decide(&mut self, slot: u32, grant: Grant) {
-        if !self.counts(slot) {
-            return;
-        }
-        let Some(backend) = self.backends.get(grant.backend) else { return };
-        let overloaded = backend.up && backend.overloaded();
-        self.book.decide(Decision {
-            at: Micros(self.now),
-            backend: grant.backend,
-            overloaded,
-            avoidable: overloaded && self.truth.any_fit(),
-            report_age: grant.report_age,
-        });
+    fn decide(&mut self, backend: usize, report_age: Option<Duration>) {
+        let overloaded = self.backends.get(backend).is_some_and(|backend| backend.up && backend.overloaded());
+        let avoidable = overloaded && self.truth.any_fit();
+        self.book.decide(Decision { at: Micros(self.now), backend, overloaded, avoidable, report_age });
     }
 
     fn grant(&self, slot: u32) -> Option<Grant> {
@@ -172,7 +162,7 @@ impl Run<'_> {
     fn refused(&mut self, slot: u32, cause: &'static str) {
         let session = &self.sessions[slot as usize];
         if session.granted && u32::from(session.refusals) < self.setup.routing.retries.min(u32::from(u8::MAX)) {
-            self.trouble(slot, Trouble::Retried, cause);
+            self.book.trouble(Trouble::Retried, cause);
             if let Some(grant) = self.grant(slot) {
                 self.router.failed(grant);
             }
@@ -191,7 +181,7 @@ impl Run<'_> {
         let now = self.now;
         let session = &self.sessions[slot as usize];
         if !session.is_accepted(now) {
-            let cause = if session.stop_at <= now { "aborted" } else { "start_timeout" };
+            let cause = if session.stop_at <= now { ABORTED } else { "start_timeout" };
             self.end_on_server(slot, Outcome::Cancelled);
             return self.fail(slot, cause);
         }
@@ -201,7 +191,7 @@ impl Run<'_> {
         }
         self.hear_in_band(backend, Some(dialled));
         self.tally.accepted += 1;
-        if self.counts(slot) {
+        if self.measured(slot) {
             self.book.startup(Duration::from_micros(now - scheduled));
         }
         let step = self.step(slot, Session::accept);
@@ -219,7 +209,7 @@ impl Run<'_> {
     /// Tells everybody what a step came to.
     fn follow(&mut self, slot: u32, step: Step) {
         if let Some(at) = step.first_stream
-            && self.counts(slot)
+            && self.measured(slot)
         {
             let scheduled = self.sessions[slot as usize].scheduled;
             self.book.first_stream(Duration::from_micros(at.saturating_sub(scheduled)));
@@ -241,7 +231,7 @@ impl Run<'_> {
                 self.tally.finished += 1;
             } else {
                 self.tally.lost += 1;
-                self.trouble(slot, Trouble::Dropped, "timed_out");
+                self.book.trouble(Trouble::Dropped, "ended_timed_out");
             }
             self.repeat(slot, GOODBYE);
         }
@@ -265,9 +255,11 @@ impl Run<'_> {
         self.truth.judge(at as usize, &self.backends[at as usize]);
     }
 
-    /// A session that was never accepted is over.
+    /// A session that was never accepted is over. That the run itself gave it up is nobody's fault.
     fn fail(&mut self, slot: u32, cause: &'static str) {
-        self.trouble(slot, Trouble::Rejected, cause);
+        if cause != ABORTED {
+            self.book.trouble(Trouble::Rejected, cause);
+        }
         if let Some(grant) = self.grant(slot) {
             self.router.failed(grant);
         }
@@ -314,7 +306,7 @@ impl Run<'_> {
                         self.tally.cut += 1;
                     } else {
                         self.tally.lost += 1;
-                        self.trouble(slot, Trouble::Dropped, "reset");
+                        self.book.trouble(Trouble::Dropped, EndKind::KillBackend.name());
                     }
                     self.repeat(slot, PAUSE_AFTER_FAILURE);
                     self.leave(slot);
@@ -336,10 +328,7 @@ impl Run<'_> {
             }
             match life {
                 Life::Live => self.tally.cut += 1,
-                Life::Dialling | Life::Starting => {
-                    self.tally.refused += 1;
-                    self.trouble(slot, Trouble::Rejected, "worker_lost");
-                }
+                Life::Dialling | Life::Starting => self.tally.refused += 1,
                 Life::Free | Life::Waiting | Life::HalfOpen => {}
             }
             self.leave(slot);

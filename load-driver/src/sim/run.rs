@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
                 self.timers.set(0, Happening::Report(number));
             }
         }
-        self.timers.set(self.setup.warmup, Happening::See);
+        self.timers.set(0, Happening::See);
     }
 
     pub(super) fn run(mut self) -> Simulated {

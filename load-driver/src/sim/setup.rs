@@ -33,7 +33,7 @@ pub(super) struct Setup {
     pub(super) kills: Vec<(u64, u32, u64)>,
     /// When the worker of which scenario dies.
     pub(super) worker_kills: Vec<(u64, u16)>,
-    /// Statistics begin.
+    /// Latencies are measured from then on.
     pub(super) warmup: u64,
     /// Between two looks at the truth.
     pub(super) look: u64,

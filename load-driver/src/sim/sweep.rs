@@ -173,9 +173,10 @@ mod tests {
     #[test]
     fn the_table_leads_with_what_was_swept() {
         let axes = ["server.x=1", "routing.y=2"].map(|text| Axis::parse(text).unwrap());
-        let row = SweepRow { settings: points(&axes).unwrap()[0].settings().to_vec(), policy: "p".to_owned(), balance: Balance::default() };
+        let balance = Balance { assignments: 9, herd: 4, ..Balance::default() };
+        let row = SweepRow { settings: points(&axes).unwrap()[0].settings().to_vec(), policy: "p".to_owned(), balance };
         let text = table(&axes, &[row], &["herd"]);
         assert_eq!(text.lines().next().unwrap().split_whitespace().collect::<Vec<_>>(), ["x", "y", "policy", "herd"]);
-        assert_eq!(text.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>(), ["1", "2", "p", "0"]);
+        assert_eq!(text.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>(), ["1", "2", "p", "4"]);
     }
 }
