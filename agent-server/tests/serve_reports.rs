@@ -138,14 +138,27 @@ async fn a_shorter_interval_is_raised_to_the_minimum_and_a_longer_one_kept() {
 }
 
 #[tokio::test]
-async fn reflection_lists_the_service() {
+async fn reflection_knows_the_service_and_all_that_it_is_made_of() {
     let server = Server::start(&[]);
-    let request = ServerReflectionRequest { host: String::new(), message_request: Some(MessageRequest::ListServices(String::new())) };
     let mut client = ServerReflectionClient::new(channel(&server).await);
-    let mut answers = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
-    let answer = within("an answer", answers.message()).await.unwrap().unwrap();
-    let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else { panic!("{answer:?}") };
-    assert!(list.service.iter().any(|s| s.name == "xds.service.orca.v3.OpenRcaService"), "{list:?}");
+    let mut ask = async |request| {
+        let request = ServerReflectionRequest { host: String::new(), message_request: Some(request) };
+        let mut answers = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
+        within("an answer", answers.message()).await.unwrap().unwrap().message_response
+    };
+    let service = "xds.service.orca.v3.OpenRcaService";
+    let Some(MessageResponse::ListServicesResponse(list)) = ask(MessageRequest::ListServices(String::new())).await else {
+        panic!("no list")
+    };
+    assert!(list.service.iter().any(|s| s.name == service), "{list:?}");
+    for request in [
+        MessageRequest::FileContainingSymbol(service.to_owned()),
+        MessageRequest::FileContainingSymbol("xds.data.orca.v3.OrcaLoadReport".to_owned()),
+        MessageRequest::FileByFilename("google/protobuf/duration.proto".to_owned()),
+    ] {
+        let answer = ask(request.clone()).await;
+        assert!(matches!(answer, Some(MessageResponse::FileDescriptorResponse(_))), "{request:?}: {answer:?}");
+    }
 }
 
 #[tokio::test]
@@ -311,7 +324,7 @@ async fn who_says_nothing_at_the_cap_is_told_so_in_time_and_who_leaves_is_nobody
     }
     let snapshot = server.snapshot();
     assert_eq!((snapshot.rejected, snapshot.started, snapshot.active), (0, 1, 1));
-    let mut ended = Client::open(server.address, Form::Grpc).await;
+    let ended = Client::open(server.address, Form::Grpc).await;
     ended.leave(Rude::Eof).await.unwrap().rest().await;
     // Both who said nothing, and both who left where that was seen before the stream was gone.
     let (_, metrics) = server.request("GET", "/metrics");

@@ -62,8 +62,12 @@ async fn next(subscription: Option<Subscription>) -> Option<(Result<OrcaLoadRepo
 
 /// What is asked for, raised to the server's own minimum. Nothing asked for is the minimum, as in gRPC's own servers; so are zero and less.
 fn report_interval(request: &OrcaLoadReportRequest, min: Duration) -> Duration {
-    let asked = request.report_interval.and_then(|interval| Duration::try_from(interval).ok());
-    asked.unwrap_or_default().min(INTERVAL_MAX).max(min)
+    // By hand: the library's conversion panics on what a client can send.
+    let asked = request.report_interval.map_or(Duration::ZERO, |interval| match u64::try_from(interval.seconds) {
+        Ok(seconds) => Duration::from_secs(seconds).saturating_add(Duration::from_nanos(u64::try_from(interval.nanos).unwrap_or(0))),
+        Err(_) => Duration::ZERO,
+    });
+    asked.min(INTERVAL_MAX).max(min)
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use tokio::{
 };
 
 use super::{
-    Job, RunError,
+    Job, Outcome, RunError,
+    balance::Balancing,
     controller::{Run, Signals, Usage, complain, take_look},
     finish, kills,
     poller::{Poller, unix_now},
@@ -25,7 +26,6 @@ use crate::{
     engine::{Engine, EngineEvent, EngineOptions, worker::WorkerCommand},
     ledger::{BackendConfig, Ledger, LedgerConfig, LiveView, SourceId, Windows},
     plan::{EndKind, Plan},
-    profile::Target,
     record::{Registry, ScenarioLabel, ShardRecorder},
     report::{Event, Exit},
     system::Sampler,
@@ -40,7 +40,7 @@ const LEAD: Duration = Duration::from_millis(50);
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Sets a run up, lives through it, and tells what came of it.
-pub(super) async fn conduct(job: Job) -> Result<Exit, RunError> {
+pub(super) async fn conduct(job: Job) -> Result<Outcome, RunError> {
     let fault = |what: &str, e: &dyn std::fmt::Display| RunError::new(Exit::InternalFault, format!("failed to {what}: {e}"));
     let mut reporters = reporters(&job.out).map_err(|e| fault("open the files of the run", &e))?;
     let signals = Signals::new().map_err(|e| fault("listen for signals", &e))?;
@@ -65,11 +65,15 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     let start_us = clock.unix_us(Micros::ZERO);
 
     let mut ledger = Ledger::new(ledger_config(job, &set, start_us));
+    let known = profile.fleet().members.len().max(set.targets.count());
+    let kills = kills::planned(plan, profile.fleet().members.len());
+    let mut balancing = Box::new(Balancing::of(job, known, &kills, &set.looks, start_us));
     let own = (0..options.shards).map(|shard| SourceId { worker: 0, shard: shard as u32 });
     let theirs = (1..=with_workers.len()).map(|worker| SourceId { worker: worker as u32, shard: 0 });
     let open: BTreeSet<SourceId> = own.chain(theirs).collect();
     for source in &open {
         ledger.open(*source, start_us);
+        balancing.open(*source, start_us);
     }
     let mut usage = BTreeMap::new();
     for look in std::mem::take(&mut set.looks) {
@@ -87,7 +91,6 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     }
     let info = finish::run_info(job, &set, start_us);
     let poller = Poller::start(std::mem::take(&mut set.sources), profile.counters.interval.0, clock);
-    let backends = profile.target.backends();
 
     sleep_until(clock.instant(Micros::ZERO).into()).await;
     let (events_in, events) = mpsc::channel(EVENTS);
@@ -97,6 +100,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         info,
         clock,
         ledger,
+        balancing,
         registry,
         monitor,
         driver: Usage::default(),
@@ -108,7 +112,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         workers,
         worker_of,
         heard: BTreeSet::new(),
-        kills: kills::planned(plan, backends),
+        kills,
         dead: VecDeque::new(),
         fallen: BTreeSet::new(),
         open,
@@ -135,7 +139,7 @@ fn without(plan: &Plan, scenarios: &[u16]) -> Plan {
 
 fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     let profile = &job.prepared.profile;
-    let fresh = matches!(profile.target, Target::Embedded { .. });
+    let fresh = profile.is_embedded();
     let watched: BTreeSet<usize> = set.sources.iter().map(|(index, _)| *index).collect();
     let backends = (0..set.targets.count()).map(|index| BackendConfig { watched: watched.contains(&index), fresh }).collect();
     let counters = &profile.counters;

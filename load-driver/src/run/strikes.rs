@@ -51,12 +51,15 @@ impl Run {
             self.open.remove(&source);
             self.registry.shard_gone(global_shard(number, source.shard as usize));
         }
+        self.balancing.worker_lost(number, at_us, true);
         self.ledger.worker_lost(number, at_us, true);
     }
 
     async fn kill_backend(&mut self, index: usize) {
         let Some(backend) = self.set.backends.get_mut(index) else { return };
-        self.ledger.backend_killed(index, &backend.boot_id, unix_now(&self.clock));
+        let at_us = unix_now(&self.clock);
+        self.balancing.backend_killed(index, at_us);
+        self.ledger.backend_killed(index, &backend.boot_id, at_us);
         if let Err(error) = backend.kill().await {
             tracing::error!("failed to kill backend {index}: {error}");
         }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use agent_server::runtime::clock::Clock;
+use proto::time::Micros;
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{
@@ -10,7 +11,12 @@ use super::{
     backends::{Backend, BackendSpec},
     poller::{self, Look},
 };
-use crate::{counters::AgentServerSource, engine::Targets, profile::Target, report::Exit};
+use crate::{
+    counters::AgentServerSource,
+    engine::Targets,
+    profile::{Address, Member, Reach},
+    report::Exit,
+};
 
 /// A target that does not take a connection within this time is unreachable.
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,30 +38,44 @@ pub(super) struct TargetSet {
 
 /// Starts or finds the targets, and takes the first look at their counters.
 pub(super) async fn ready(job: &Job, clock: Clock) -> Result<TargetSet, RunError> {
-    match &job.prepared.profile.target {
-        Target::Embedded { backends } => embedded(job, *backends as usize, clock).await,
-        Target::Addresses(addresses) => {
-            let authorities: Vec<String> = addresses.iter().map(|a| a.address.clone()).collect();
-            let mut set = empty(&authorities)?;
-            for (index, address) in addresses.iter().enumerate() {
-                reach(&set, index).await?;
-                // An admin port that the profile names must answer; the one next door is only tried.
-                let named = address.admin.is_some();
-                let Some(admin) = address.admin() else { continue };
-                match first_look(index, &admin, clock).await {
-                    Ok((source, look)) => set.watch(index, source, look),
-                    Err(reason) if named => {
-                        return Err(RunError::new(
-                            Exit::TargetUnusable,
-                            format!("failed to read the counters of {}: {reason}", address.address),
-                        ));
-                    }
-                    Err(reason) => set.unwatched.push(format!("{} has no counters to read: {reason}", address.address)),
-                }
-            }
-            Ok(set)
+    let fleet = job.prepared.profile.fleet();
+    // What is asked for and not done would be a wrong result.
+    let refuse = |what: &str| Err(RunError::new(Exit::InvalidProfile, format!("a run cannot do this yet: {what}; `simulate` can")));
+    if fleet.members.iter().any(|member| member.killed.is_some() || member.joins > Micros::ZERO) {
+        return refuse("backends that join or are killed by their entry in `backends`");
+    }
+    if job.prepared.profile.routing.is_some() {
+        return refuse("`routing`");
+    }
+    match &fleet.reach {
+        Reach::Embedded => embedded(job, &fleet.members, clock).await,
+        Reach::Direct => direct(fleet.members.into_iter().filter_map(|member| member.address).collect(), clock).await,
+        Reach::Discovered(_) => {
+            Err(RunError::new(Exit::InvalidProfile, "a run cannot do this yet: backends by a name; list their addresses"))
+        }
+        Reach::Front(_) => {
+            Err(RunError::new(Exit::InvalidProfile, "a run cannot do this yet: a balancer in front of `backends`; drop `backends`"))
         }
     }
+}
+
+async fn direct(addresses: Vec<Address>, clock: Clock) -> Result<TargetSet, RunError> {
+    let authorities: Vec<String> = addresses.iter().map(|a| a.address.clone()).collect();
+    let mut set = empty(&authorities)?;
+    for (index, address) in addresses.iter().enumerate() {
+        reach(&set, index).await?;
+        // An admin port that the profile names must answer; the one next door is only tried.
+        let named = address.admin.is_some();
+        let Some(admin) = address.admin() else { continue };
+        match first_look(index, &admin, clock).await {
+            Ok((source, look)) => set.watch(index, source, look),
+            Err(reason) if named => {
+                return Err(RunError::new(Exit::TargetUnusable, format!("failed to read the counters of {}: {reason}", address.address)));
+            }
+            Err(reason) => set.unwatched.push(format!("{} has no counters to read: {reason}", address.address)),
+        }
+    }
+    Ok(set)
 }
 
 fn empty(authorities: &[String]) -> Result<TargetSet, RunError> {
@@ -63,20 +83,21 @@ fn empty(authorities: &[String]) -> Result<TargetSet, RunError> {
     Ok(TargetSet { targets: Arc::new(targets), backends: Vec::new(), sources: Vec::new(), looks: Vec::new(), unwatched: Vec::new() })
 }
 
-async fn embedded(job: &Job, count: usize, clock: Clock) -> Result<TargetSet, RunError> {
+async fn embedded(job: &Job, members: &[Member], clock: Clock) -> Result<TargetSet, RunError> {
     let fault = |e: &dyn std::fmt::Display| RunError::new(Exit::InternalFault, e);
-    let config = job.out.join("backend.json");
-    let settings = serde_json::to_string_pretty(&job.prepared.profile.server).map_err(|e| fault(&e))?;
-    std::fs::write(&config, settings).map_err(|e| fault(&format!("failed to write {}: {e}", config.display())))?;
-    let spec = BackendSpec {
-        program: std::env::current_exe().map_err(|e| fault(&format!("failed to find this program: {e}")))?,
-        config,
-        flags: job.args.defects.iter().flat_map(|defect| ["--defect".to_owned(), defect.clone()]).collect(),
-        log_dir: job.out.clone(),
-    };
+    let program = std::env::current_exe().map_err(|e| fault(&format!("failed to find this program: {e}")))?;
     let mut backends = Vec::new();
-    for index in 0..count {
-        backends.push(Backend::start(index, spec.clone()).await.map_err(|e| RunError::new(Exit::TargetUnusable, e))?);
+    for (index, member) in members.iter().enumerate() {
+        let config = job.out.join(format!("backend-{index}.json"));
+        let settings = serde_json::to_string_pretty(&member.server).map_err(|e| fault(&e))?;
+        std::fs::write(&config, settings).map_err(|e| fault(&format!("failed to write {}: {e}", config.display())))?;
+        let spec = BackendSpec {
+            program: program.clone(),
+            config,
+            flags: job.args.defects.iter().flat_map(|defect| ["--defect".to_owned(), defect.clone()]).collect(),
+            log_dir: job.out.clone(),
+        };
+        backends.push(Backend::start(index, spec).await.map_err(|e| RunError::new(Exit::TargetUnusable, e))?);
     }
     let mut set = empty(&backends.iter().map(|b| b.address.to_string()).collect::<Vec<_>>())?;
     for backend in &backends {
