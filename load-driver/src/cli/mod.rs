@@ -12,6 +12,7 @@ use std::{
 use clap::{Parser, Subcommand};
 
 use crate::{
+    engine::{BalancerConfig, worker::Work},
     plan::Plan,
     profile::{self, Source},
     report::Exit,
@@ -148,6 +149,10 @@ fn worker() -> anyhow::Result<()> {
     crate::transport::fds::ensure(0)?;
     crate::engine::worker::run_worker(io::stdin().lock(), io::stdout(), |job| {
         let profile = profile::from_json(&job.profile)?;
-        Ok(Plan::build(&profile, &job.run_id)?)
+        // Of its own: it shares no grants with the engine of the driver's process, nor with other workers.
+        let first = job.scenarios.iter().flatten().next().copied().unwrap_or_default();
+        let mix = (u64::from(first) + 1) << 32 | job.worker as u64;
+        let balancer = BalancerConfig::of(&profile, job.targets.len(), mix)?;
+        Ok(Work { plan: Plan::build(&profile, &job.run_id)?, balancer })
     })
 }

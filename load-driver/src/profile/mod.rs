@@ -34,6 +34,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::document::{Entry, Node, Value};
+pub(crate) use self::error::nearest;
 pub use self::{
     backends::{BackendEntry, Backends, Discovery},
     conversation::{BargeIn, Cancel, Conversation, Say, Says, Tool, Turn},

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -23,7 +24,7 @@ use super::{
     workers::{Worker, WorkerNews},
 };
 use crate::{
-    engine::{Engine, EngineEvent, EngineOptions, worker::WorkerCommand},
+    engine::{Balancer, BalancerConfig, Engine, EngineEvent, EngineOptions, worker::WorkerCommand},
     ledger::{BackendConfig, Ledger, LedgerConfig, LiveView, SourceId, Windows},
     plan::{EndKind, Plan},
     record::{Registry, ScenarioLabel, ShardRecorder},
@@ -57,10 +58,15 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     let (plan, profile) = (&prepared.plan, &prepared.profile);
     let options = finish::engine_options(profile, shards(prepared));
     let with_workers: Vec<u16> = plan.scenarios.iter().filter(|s| kills::needs_worker(s)).map(|s| s.number).collect();
+    let mut balancer =
+        BalancerConfig::of(profile, set.targets.count(), 0)?.map(|config| Balancer::start(&config, &set.targets)).transpose()?;
     let (news_in, mut news) = mpsc::channel(EVENTS);
     let (mut workers, worker_of) = start_workers(job, &set, &with_workers, options, &news_in)?;
     drop(news_in);
     await_ready(&mut news, workers.len()).await?;
+    if let Some(balancer) = &mut balancer {
+        balancer.ready().await;
+    }
     let clock = Clock::with_epoch_unix_us(unix_now(&Clock::start()) + LEAD.as_micros() as u64);
     let start_us = clock.unix_us(Micros::ZERO);
 
@@ -94,7 +100,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
 
     sleep_until(clock.instant(Micros::ZERO).into()).await;
     let (events_in, events) = mpsc::channel(EVENTS);
-    let engine = Engine::start(without(plan, &with_workers), options, set.targets.clone(), clock, events_in)?;
+    let engine = Engine::start(without(plan, &with_workers), options, set.targets.clone(), balancer, clock, events_in)?;
     Ok(Run {
         job: job.clone(),
         info,
@@ -132,7 +138,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
 fn without(plan: &Plan, scenarios: &[u16]) -> Plan {
     let mut plan = plan.clone();
     for scenario in plan.scenarios.iter_mut().filter(|s| scenarios.contains(&s.number)) {
-        std::sync::Arc::make_mut(scenario).lanes.clear();
+        Arc::make_mut(scenario).lanes.clear();
     }
     plan
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     engine::EngineOptions,
     ledger::{self, Judgement, Verdict},
-    profile::Profile,
+    profile::{Profile, Reach},
     record::{Counter, Measurements},
     report::{
         Event, Exit, Hlog, Json, Junit, Reporters, RunInfo, Style, Terminal,
@@ -29,6 +29,7 @@ pub(super) fn engine_options(profile: &Profile, shards: usize) -> EngineOptions 
     EngineOptions {
         shards,
         handshakes: driver.handshakes as usize,
+        front: matches!(profile.fleet().reach, Reach::Front(_)),
         transport: TransportOptions {
             stream_window: driver.http2.stream_window,
             connection_window: driver.http2.connection_window,
