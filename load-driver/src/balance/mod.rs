@@ -12,6 +12,7 @@ mod spread;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::compare::shown;
 pub use self::{
     book::{Book, BookConfig, Decision, Sight, Trouble},
     compare::{Comparison, PolicyRow, SHOWN, describe, schema, table},

@@ -3,6 +3,7 @@
 pub mod check;
 pub mod profiles;
 pub mod schema;
+pub mod simulate;
 
 use std::{
     io::{self, Write},
@@ -45,6 +46,8 @@ enum Command {
         #[arg(long)]
         seed: Option<String>,
     },
+    /// Runs a profile in virtual time, under each policy in turn, and compares them. Touches no network.
+    Simulate(simulate::SimulateArgs),
     /// Prints the JSON Schema of a profile, for editors.
     Schema,
     /// Lists the shipped profiles.
@@ -109,6 +112,7 @@ pub fn main() -> ExitCode {
             Ok(overrides) => check::check(&Source::of(&profile), &overrides).print(),
             Err(error) => Printed::invalid(&error).print(),
         },
+        Command::Simulate(args) => simulate::simulate(&args),
         Command::Schema => schema::schema().print(),
         Command::Profiles => profiles::profiles().print(),
         Command::Backend(args) => match agent_server::serve::run(*args) {

@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::RwLock;
 
-use crate::plan::SessionPlan;
+use crate::plan::{SessionPlan, turn};
 
 /// One backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,10 +80,10 @@ fn resolve(authority: &str) -> Result<Target, TargetError> {
     Ok(Target { authority: authority.to_owned(), address })
 }
 
-/// The backend of a session: the pinned one, or round robin by the plan's index, so that it follows from the plan alone.
+/// The backend of a session: the pinned one, or each in turn by the session's place in the plan, so that it follows from the plan alone.
 pub(super) fn choose(session: &SessionPlan, targets: &Targets) -> usize {
     let count = targets.count() as u64;
-    session.scenario.backend.unwrap_or((session.index.0 % count.max(1)) as usize)
+    session.scenario.backend.unwrap_or((turn(session.index) % count.max(1)) as usize)
 }
 
 #[cfg(test)]
@@ -97,6 +97,16 @@ mod tests {
         assert_eq!(targets.authorities(), ["127.0.0.1:7000", "127.0.0.1:7009"]);
         assert_eq!(targets.get(1).map(|t| t.address.port()), Some(7009));
         assert_eq!(targets.get(2), None);
+    }
+
+    /// Arrivals are lanes of one session each: their numbers differ in the upper bits only.
+    #[test]
+    fn sessions_go_to_each_in_turn() {
+        let index = |scenario, lane, iteration| turn(crate::plan::index(scenario, lane, iteration));
+        let arrivals: Vec<u64> = (0..6).map(|lane| index(0, lane, 0) % 2).collect();
+        assert_eq!(arrivals, [0, 1, 0, 1, 0, 1]);
+        let repeated: Vec<u64> = (0..4).map(|iteration| index(1, 2, iteration) % 4).collect();
+        assert_eq!(repeated, [3, 0, 1, 2]);
     }
 
     #[test]

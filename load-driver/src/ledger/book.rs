@@ -3,9 +3,14 @@
 //! ```text
 //! scheduled -> attempted -> accepted -> over (Finish)      established, then completed | interrupted | failed
 //!                        \-> over (cause)                  never accepted: refused, or in doubt (the backend may have counted it)
+//!                        \-> retried -> attempted ...      the dial is over like one that failed; one in doubt is kept as a stray
 //! worker lost:     accepted -> over Forced(KillWorker) | Lost(WorkerLost);  attempted -> in doubt
 //! backend killed:  accepted on that boot -> over Forced(KillBackend)
 //! ```
+//! A session whose backend the plan kills is over then and there, whatever its scenario meant for it; the funnel tells the ones that were to
+//! end otherwise apart (`dropped`).
+//! Whose a session is, [`super::ids`] says.
+//!
 //! A session that is over and reconciled is folded into totals, so that memory follows the sessions that live, not those that lived.
 
 use std::{
@@ -18,8 +23,11 @@ use proto::ids::PlanIndex;
 use super::{
     entry::{FailureCause, Finish, LedgerEntry, LedgerEvent},
     funnel::{Funnels, Standing},
+    ids::Ids,
     merge::{SourceId, WorkerLoss},
-    session::{Acceptance, How, Over, Session},
+    retries::Retries,
+    session::{Acceptance, Attempt, How, Over, Session},
+    strays::Strays,
 };
 use crate::plan::{EndKind, Expect};
 
@@ -30,24 +38,31 @@ pub type BootIndex = usize;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Book {
     pub(super) sessions: BTreeMap<PlanIndex, Session>,
+    pub(super) strays: Strays,
+    /// A balancer stands before the backends.
+    pub(super) front: bool,
+    pub(super) ids: Ids,
+    retries: Retries,
     /// By boot too: names are unique within one boot only.
-    by_id: HashMap<(BootIndex, String), PlanIndex>,
-    by_ref: HashMap<String, PlanIndex>,
+    pub(super) by_id: HashMap<(BootIndex, String), PlanIndex>,
+    pub(super) by_ref: HashMap<String, PlanIndex>,
     boots: Vec<String>,
     killed: BTreeMap<BootIndex, u64>,
     /// Accepted sessions that were folded, by boot.
     folded: BTreeMap<BootIndex, u64>,
     /// Hashes of the names of folded sessions: a second decrement of one of them must be known for what it is.
-    folded_names: HashSet<u64>,
+    pub(super) folded_names: HashSet<u64>,
     /// Of those: folded without an end record, which may yet come.
-    folded_unrecorded: HashSet<u64>,
+    pub(super) folded_unrecorded: HashSet<u64>,
+    /// Behind a front: hashes of the references of folded sessions.
+    pub(super) folded_refs: HashSet<u64>,
     losses: Vec<WorkerLoss>,
     /// What each scenario is for, in the order of the plan.
     expect: Vec<Option<Expect>>,
     funnels: Funnels,
-    last_end_us: BTreeMap<usize, u64>,
-    first_attempt_us: BTreeMap<usize, u64>,
-    extra_attempts: BTreeMap<usize, u64>,
+    /// By backend; without one: of sessions that may have been with any.
+    last_end_us: BTreeMap<Option<usize>, u64>,
+    first_attempt_us: BTreeMap<Option<usize>, u64>,
     irregular: Vec<String>,
 }
 
@@ -55,6 +70,12 @@ impl Book {
     /// For these scenarios, in the order of the plan.
     pub fn new(expect: Vec<Option<Expect>>) -> Self {
         Self { expect, ..Self::default() }
+    }
+
+    /// The same behind a front: which backend a dial names is of no account.
+    pub fn behind_front(mut self) -> Self {
+        self.front = true;
+        self
     }
 
     /// The number of a boot; new ones get the next.
@@ -80,6 +101,7 @@ impl Book {
                 planned,
                 client_ref,
                 attempted: None,
+                retrying: false,
                 accepted: None,
                 forced: None,
                 over: None,
@@ -105,9 +127,10 @@ impl Book {
             // The kill of its backend or worker closed it; the driver's own view of that comes later.
             _ if over && session.closed_from_outside(&self.killed) => {}
             _ if over => self.complain(index, "went on after its end"),
-            LedgerEvent::Attempted { backend, .. } => self.attempted(index, backend.unwrap_or(0), at_us),
-            LedgerEvent::Retried { .. } => {}
-            LedgerEvent::Accepted { session_id, boot_id, .. } => self.accepted(index, session_id, &boot_id, at_us),
+            LedgerEvent::Attempted { backend, .. } => self.attempted(index, backend, at_us),
+            LedgerEvent::Retried { cause } if session.dialling() => self.retried(index, cause, at_us),
+            LedgerEvent::Retried { .. } => self.complain(index, "was retried without a dial"),
+            LedgerEvent::Accepted { session_id, backend_id, boot_id } => self.accepted(index, session_id, &backend_id, &boot_id, at_us),
             LedgerEvent::Forced { kind } => {
                 self.change(index, |session| session.forced = session.forced.or(Some((kind, at_us))));
             }
@@ -118,29 +141,86 @@ impl Book {
         }
     }
 
-    fn attempted(&mut self, index: PlanIndex, backend: usize, at_us: u64) {
-        self.first_attempt_us.entry(backend).or_insert(at_us);
+    fn attempted(&mut self, index: PlanIndex, backend: Option<usize>, at_us: u64) {
+        let attempt = Attempt { backend: backend.filter(|_| !self.front), at_us };
+        self.first_attempt_us.entry(attempt.backend).or_insert(at_us);
         let Some(session) = self.sessions.get(&index) else { return };
-        if session.attempted.is_some() {
-            // Dialled again: the backend may have counted both.
-            *self.extra_attempts.entry(backend).or_default() += 1;
-            return;
+        if session.accepted.is_some() {
+            let stray = Session { attempted: Some(attempt), accepted: None, record: None, forced: None, ..session.clone() };
+            self.strays.keep(stray, FailureCause::Protocol, at_us);
+            return self.complain(index, "was dialled after its acceptance");
         }
-        self.change(index, |session| session.attempted = Some((backend, at_us)));
+        if session.dialling() {
+            // The backend may have counted both.
+            self.leave_dial(index, FailureCause::Protocol, at_us);
+            self.complain(index, "was dialled again without word of the first dial");
+        }
+        self.change(index, |session| {
+            session.attempted = Some(attempt);
+            session.retrying = false;
+        });
     }
 
-    fn accepted(&mut self, index: PlanIndex, session_id: String, boot_id: &str, at_us: u64) {
+    fn retried(&mut self, index: PlanIndex, cause: FailureCause, at_us: u64) {
+        let Some(attempt) = self.sessions.get(&index).and_then(|session| session.attempted) else { return };
+        self.retries.count(cause, attempt.backend);
+        self.leave_dial(index, cause, at_us);
+    }
+
+    /// The session goes on without this dial, which is over like one that failed.
+    fn leave_dial(&mut self, index: PlanIndex, cause: FailureCause, at_us: u64) {
+        let Some(session) = self.sessions.get(&index) else { return };
+        let (backend, dial) = (session.backend(), session.clone());
+        self.ended_at(backend, at_us);
+        self.strays.keep(dial, cause, at_us);
+        self.change(index, |session| {
+            session.retrying = true;
+            session.record = None;
+            session.dial_cut = false;
+        });
+    }
+
+    fn accepted(&mut self, index: PlanIndex, session_id: String, backend_id: &str, boot_id: &str, at_us: u64) {
         let boot = self.boot(boot_id);
         let Some(session) = self.sessions.get(&index) else { return };
-        if session.accepted.is_some() || session.attempted.is_none() {
+        let Some(attempt) = session.attempted.filter(|_| session.dialling()) else {
             return self.complain(index, "was accepted twice or before it was attempted");
+        };
+        if session.record.is_some_and(|record| record.name != name_hash(boot, &session_id)) {
+            // The front had dialled before, and that dial's end is told already.
+            let dial = session.clone();
+            self.strays.keep(dial, FailureCause::Reset, at_us);
+            self.change(index, |session| session.record = None);
         }
+        let backend = attempt.backend.or_else(|| self.ids.find(backend_id));
+        if attempt.backend.is_none() {
+            self.ids.accepted(backend_id);
+        }
+        let unplaced = backend.is_none().then(|| backend_id.to_owned());
         self.by_id.insert((boot, session_id.clone()), index);
-        self.change(index, |session| session.accepted = Some(Acceptance { at_us, session_id, boot }));
+        self.change(index, |session| session.accepted = Some(Acceptance { at_us, session_id, boot, backend, unplaced }));
         // News of a session of a killed process that was under way.
         if let Some(&killed_us) = self.killed.get(&boot) {
             self.over(index, killed_us.max(at_us), How::Finished(Finish::Forced(EndKind::KillBackend)));
         }
+    }
+
+    /// A snapshot of this backend bore this name.
+    pub fn learn(&mut self, backend: usize, backend_id: &str) {
+        if !self.ids.learn(backend, backend_id) {
+            return;
+        }
+        let found = self.ids.find(backend_id);
+        let waits = |a: &&mut Acceptance| a.unplaced.as_deref() == Some(backend_id);
+        for accepted in self.sessions.values_mut().filter_map(|s| s.accepted.as_mut()).filter(waits) {
+            accepted.backend = found;
+            accepted.unplaced = accepted.unplaced.take().filter(|_| found.is_none());
+        }
+    }
+
+    fn ended_at(&mut self, backend: Option<usize>, at_us: u64) {
+        let last = self.last_end_us.entry(backend).or_default();
+        *last = (*last).max(at_us);
     }
 
     fn over(&mut self, index: PlanIndex, at_us: u64, how: How) {
@@ -149,9 +229,8 @@ impl Book {
             (Some((kind, forced_us)), How::Finished(Finish::Forced(finish))) if kind == finish => Some(forced_us),
             _ => None,
         };
-        if let Some((backend, _)) = session.attempted {
-            let last = self.last_end_us.entry(backend).or_default();
-            *last = (*last).max(at_us);
+        if session.attempted.is_some() {
+            self.ended_at(session.backend(), at_us);
         }
         self.change(index, |session| session.over = Some(Over { at_us: forced_us.unwrap_or(at_us), how }));
     }
@@ -194,7 +273,7 @@ impl Book {
     /// says nothing new.
     pub fn backend_killed(&mut self, backend: usize, boot: BootIndex, at_us: u64) {
         self.killed.insert(boot, at_us);
-        let dialled = |s: &Session| s.over.is_none() && s.accepted.is_none() && s.attempted.is_some_and(|(b, _)| b == backend);
+        let dialled = |s: &Session| s.dialling() && s.may_be_at(backend);
         let dialling: Vec<PlanIndex> = self.sessions.iter().filter(|(_, s)| dialled(s)).map(|(index, _)| *index).collect();
         for index in dialling {
             self.change(index, |session| session.dial_cut = true);
@@ -210,6 +289,9 @@ impl Book {
     pub(super) fn fold(&mut self, index: PlanIndex) {
         let Some(session) = self.sessions.remove(&index) else { return };
         self.by_ref.remove(&session.client_ref);
+        if self.front {
+            self.folded_refs.insert(ref_hash(&session.client_ref));
+        }
         if let Some(accepted) = session.accepted {
             *self.folded.entry(accepted.boot).or_default() += 1;
             let hash = name_hash(accepted.boot, &accepted.session_id);
@@ -219,23 +301,6 @@ impl Book {
             }
             self.by_id.remove(&(accepted.boot, accepted.session_id));
         }
-    }
-
-    /// The session of a backend's record, by either name.
-    pub(super) fn find(&self, boot: BootIndex, client_ref: &str, session_id: &str) -> Option<PlanIndex> {
-        let elsewhere = |index: &PlanIndex| self.sessions.get(index).is_some_and(|s| s.accepted.as_ref().is_some_and(|a| a.boot != boot));
-        let by_ref = || self.by_ref.get(client_ref).filter(|index| !elsewhere(index));
-        self.by_id.get(&(boot, session_id.to_owned())).or_else(by_ref).copied()
-    }
-
-    /// A session of that name was reconciled before.
-    pub(super) fn was_folded(&self, boot: BootIndex, session_id: &str) -> bool {
-        self.folded_names.contains(&name_hash(boot, session_id))
-    }
-
-    /// A session of that name was reconciled without its end record, which is here now.
-    pub(super) fn recorded_after_all(&mut self, boot: BootIndex, session_id: &str) -> bool {
-        self.folded_unrecorded.remove(&name_hash(boot, session_id))
     }
 
     /// The plan killed this process.
@@ -248,24 +313,24 @@ impl Book {
         self.folded.get(&boot).copied().unwrap_or(0)
     }
 
-    /// When the last session towards this target ended.
+    /// When the last session that was, or may have been, with this backend ended.
     pub(super) fn last_end_us(&self, backend: usize) -> u64 {
-        self.last_end_us.get(&backend).copied().unwrap_or(0)
+        [Some(backend), None].iter().filter_map(|at| self.last_end_us.get(at).copied()).max().unwrap_or(0)
     }
 
-    /// When the first session towards this target was dialled.
+    /// When the first session was dialled that may have gone to this backend.
     pub(super) fn first_attempt_us(&self, backend: usize) -> Option<u64> {
-        self.first_attempt_us.get(&backend).copied()
+        [Some(backend), None].iter().filter_map(|at| self.first_attempt_us.get(at).copied()).min()
     }
 
-    /// Dials beyond the first of a session.
-    pub(super) fn extra_attempts(&self, backend: usize) -> u64 {
-        self.extra_attempts.get(&backend).copied().unwrap_or(0)
-    }
-
-    /// Sessions that were being dialled towards this target or are accepted, and are not over.
+    /// Sessions that are with this backend, or may be, and are not over.
     pub(super) fn open_towards(&self, backend: usize) -> bool {
-        self.sessions.values().any(|s| s.over.is_none() && s.attempted.is_some_and(|(b, _)| b == backend))
+        self.sessions.values().any(|s| s.over.is_none() && s.may_be_at(backend))
+    }
+
+    /// Dials that came to nothing and were made again.
+    pub fn retries(&self) -> &Retries {
+        &self.retries
     }
 
     /// A worker took untold news with it.
@@ -292,6 +357,13 @@ impl Book {
 
 fn expect_of(expect: &[Option<Expect>], scenario: u16) -> Option<Expect> {
     expect.get(usize::from(scenario)).copied().flatten()
+}
+
+/// As [`name_hash`], of what the driver calls a session.
+pub(super) fn ref_hash(client_ref: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    client_ref.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Sixteen bytes a session instead of its name; two of a million sessions share one with a chance of 1 in 30 million.

@@ -184,8 +184,11 @@ pub struct Boot {
     pub extras: Vec<u64>,
     /// Ends of other clients' sessions.
     pub foreign_ends: u64,
-    /// Sessions of a killed worker that only the backend knows of: hash of the name, and its end on the backend's clock.
+    /// Sessions of a killed worker, or of a front's own further dial, that only the backend knows of: hash of the name, and its end on the
+    /// backend's clock.
     pub untold: HashMap<u64, u64>,
+    /// Of those: dials of a front.
+    pub redialled: u64,
     /// The smallest round trip so far and the clock difference that it shows (backend minus driver).
     skew: (u64, i64),
 }
@@ -205,7 +208,8 @@ impl Boot {
     /// First seen in this sample. `first` is the target's first boot: an older process may have a past.
     pub fn new(index: BootIndex, first: bool, sample: &CounterSample, config: &LedgerConfig, book: &Book) -> Self {
         let snapshot = &sample.snapshot;
-        let ours_alone = config.backends.get(sample.backend).is_some_and(|b| b.fresh);
+        // A front may try a backend by itself, of which the driver does not hear.
+        let ours_alone = !config.front && config.backends.get(sample.backend).is_some_and(|b| b.fresh);
         let (mut base, mut next_seq) = (Base::default(), 0);
         if first && !ours_alone {
             let untouched = book.first_attempt_us(sample.backend).is_none_or(|at| at > sample.answered_at_us);
@@ -235,6 +239,7 @@ impl Boot {
             extras: Vec::new(),
             foreign_ends: 0,
             untold: HashMap::new(),
+            redialled: 0,
             skew: (u64::MAX, 0),
         }
     }
@@ -309,27 +314,30 @@ impl Boot {
             self.extras.push(at_us);
             return;
         }
-        let found = book.find(self.index, &end.client_ref, &end.session_id);
-        if let Some(session) = found.and_then(|index| book.sessions.get_mut(&index)) {
+        let name = name_hash(self.index, &end.session_id);
+        let found = book.find(self.index, self.backend, &end.client_ref, &end.session_id);
+        if let Some(session) = found.and_then(|found| book.get_mut(found)) {
             if let Some(record) = &mut session.record {
                 record.count += 1;
                 faults.doubles.push(&end.session_id);
                 self.extras.push(at_us);
             } else {
                 let outcome = Outcome::ALL.into_iter().find(|outcome| outcome.name() == end.outcome);
-                session.record = Some(Record { server_at_us: end.at_us, at_us, outcome, count: 1, boot: self.index });
+                session.record = Some(Record { server_at_us: end.at_us, at_us, outcome, count: 1, boot: self.index, name });
             }
             return;
         }
         if book.recorded_after_all(self.index, &end.session_id) {
             return;
         }
-        let hash = name_hash(self.index, &end.session_id);
-        if book.was_folded(self.index, &end.session_id) || self.untold.contains_key(&hash) {
+        if book.was_folded(self.index, &end.session_id) || self.untold.contains_key(&name) {
             faults.doubles.push(&end.session_id);
             self.extras.push(at_us);
         } else if config.is_ours(&end.client_ref) && !book.losses().is_empty() {
-            self.untold.insert(hash, end.at_us);
+            self.untold.insert(name, end.at_us);
+        } else if book.dialled_by_front(&end.client_ref) {
+            self.untold.insert(name, end.at_us);
+            self.redialled += 1;
         } else if self.ours_alone || config.is_ours(&end.client_ref) {
             faults.unknown.push(&end.session_id);
         } else if end.at_us > self.base.captured_us {

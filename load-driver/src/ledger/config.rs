@@ -9,8 +9,11 @@ pub struct LedgerConfig {
     pub run_id: String,
     /// Unix time of the run's start: samples of convergence are given on the run's clock.
     pub start_us: u64,
-    /// In the order of the targets.
+    /// In the order of the fleet.
     pub backends: Vec<BackendConfig>,
+    /// The backends stand behind a balancer of somebody else's, which picks one for each session. Which one it was, the acceptance tells by
+    /// the backend's name; the names come with the first look at each backend, and are kept up by all later ones.
+    pub front: bool,
     /// What each scenario is for, in the order of the plan; nothing special where one is missing.
     pub scenarios: Vec<Option<Expect>>,
     /// How long a backend may take to notice each kind of end.
@@ -32,6 +35,7 @@ impl LedgerConfig {
             run_id: run_id.into(),
             start_us,
             backends,
+            front: false,
             scenarios: Vec::new(),
             windows: Windows::default(),
             grace_us: 2_000_000,
@@ -47,10 +51,10 @@ impl LedgerConfig {
     }
 }
 
-/// One target.
+/// One backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackendConfig {
-    /// Its counters are read. A target without a counter source is not judged.
+    /// Its counters are read. A backend without a counter source is not judged.
     pub watched: bool,
     /// This run started it and nobody else talks to it: its counters begin at zero and every session in them is ours.
     pub fresh: bool,

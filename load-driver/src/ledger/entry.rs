@@ -41,7 +41,8 @@ pub enum LedgerEvent {
         /// Age of the load report that the choice rests on, microseconds; none without one.
         report_age_us: Option<u64>,
     },
-    /// The backend refused it before it counted it; it goes to another, with a further `Attempted`.
+    /// The dial came to nothing, as with `Failed`, and the session is to be dialled again, with a further `Attempted`. The cause says whether
+    /// the backend may have counted it all the same.
     Retried {
         /// Why.
         cause: FailureCause,
@@ -104,7 +105,7 @@ pub enum FailureCause {
     Rejected,
     /// The backend drains: UNAVAILABLE, close code 1001.
     Draining,
-    /// The driver's own balancer had no backend that may be picked.
+    /// The driver's own balancer had no backend that may be picked. In a funnel that is a refusal, like [`Self::Rejected`].
     NoBackend,
     /// Connected, but no acceptance in time.
     StartTimeout,

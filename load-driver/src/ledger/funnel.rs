@@ -36,8 +36,11 @@ pub struct Funnel {
     pub not_established: u64,
     /// Of `not_attempted` and `not_established`: because the run stopped, or the plan killed their worker or backend.
     pub aborted: u64,
-    /// Of `not_established`: refused, as the scenario is meant to show.
+    /// Of `not_attempted` and `not_established`: refused by the backend, or by the driver's own balancer that had none to pick, as the scenario is
+    /// meant to show.
     pub refused_as_planned: u64,
+    /// Of `interrupted`: the plan killed their backend, although they were to end otherwise. Neither a failure nor a good end.
+    pub dropped: u64,
     /// Requested, not yet attempted.
     pub waiting: u64,
     /// Attempted, not yet answered.
@@ -77,6 +80,9 @@ impl Funnel {
         if self.aborted + self.refused_as_planned > self.not_attempted + self.not_established {
             found.push("more sessions aborted or refused than were given up".to_owned());
         }
+        if self.dropped > self.interrupted {
+            found.push("more sessions dropped than were interrupted".to_owned());
+        }
         found
     }
 
@@ -93,6 +99,7 @@ impl Funnel {
             not_established,
             aborted,
             refused_as_planned,
+            dropped,
             waiting,
             dialling,
             live,
@@ -107,6 +114,7 @@ impl Funnel {
         self.not_established += not_established;
         self.aborted += aborted;
         self.refused_as_planned += refused_as_planned;
+        self.dropped += dropped;
         self.waiting += waiting;
         self.dialling += dialling;
         self.live += live;
@@ -155,6 +163,7 @@ enum Blame {
     None,
     Aborted,
     RefusedAsPlanned,
+    Dropped,
     Error(String),
 }
 
@@ -177,10 +186,15 @@ impl Standing {
                     // It never was the target's to answer for.
                     _ if session.dial_cut => Blame::Aborted,
                     FailureCause::Aborted => Blame::Aborted,
+                    FailureCause::NoBackend if expect == Some(Expect::Rejected) => Blame::RefusedAsPlanned,
                     FailureCause::Rejected if place == Place::NotEstablished && expect == Some(Expect::Rejected) => Blame::RefusedAsPlanned,
                     cause => Blame::Error(cause_name(cause)),
                 };
                 (place, blame)
+            }
+            // It was to end otherwise, and had no chance to.
+            Some(How::Finished(Finish::Forced(EndKind::KillBackend))) if session.planned != EndKind::KillBackend => {
+                (Place::Interrupted, Blame::Dropped)
             }
             // A goodbye is no cut: what goes wrong with it is a failure.
             Some(How::Finished(finish)) => ended(finish, session.forced.is_some_and(|(kind, _)| kind != EndKind::Graceful), expect),
@@ -234,6 +248,7 @@ impl Funnels {
             Blame::None => {}
             Blame::Aborted => by(&mut counted.funnel.aborted),
             Blame::RefusedAsPlanned => by(&mut counted.funnel.refused_as_planned),
+            Blame::Dropped => by(&mut counted.funnel.dropped),
             Blame::Error(name) => {
                 by(counted.errors.entry(name).or_default());
                 counted.errors.retain(|_, n| *n > 0);

@@ -9,8 +9,10 @@ use super::{
     convergence::{Convergence, ConvergenceSample},
     entry::LedgerEntry,
     funnel::Funnels,
+    look,
     merge::{BackendKill, Merged, Merger, SourceId},
     reconcile::{self, Bounds, Faults},
+    retries::RetriedRow,
     session::Session,
     verdict::{self, Verdict},
 };
@@ -63,6 +65,7 @@ impl Ledger {
         let watches = config.backends.iter().map(|_| Watch::default()).collect();
         let convergence = Convergence::new(config.start_us);
         let book = Book::new(config.scenarios.clone());
+        let book = if config.front { book.behind_front() } else { book };
         Self {
             config,
             merger: Merger::default(),
@@ -113,6 +116,7 @@ impl Ledger {
     /// A look at a backend's counters. The first one of each target should be taken before its first session.
     pub fn sample(&mut self, sample: CounterSample) {
         if sample.backend < self.watches.len() {
+            self.book.learn(sample.backend, &sample.snapshot.backend_id);
             self.waiting.push_back(sample);
             self.advance();
         }
@@ -131,6 +135,16 @@ impl Ledger {
     /// Takes the convergence samples since the last call, and how many were dropped because nobody called.
     pub fn drain_convergence(&mut self) -> (Vec<ConvergenceSample>, u64) {
         self.convergence.drain()
+    }
+
+    /// The only backend that goes by this name, as far as its snapshots told.
+    pub fn backend_of(&self, backend_id: &str) -> Option<usize> {
+        self.book.ids.find(backend_id)
+    }
+
+    /// Dials that came to nothing and were made again, by cause and backend, up to the last step that every shard has told.
+    pub fn retried(&self) -> Vec<RetriedRow> {
+        self.book.retries().rows()
     }
 
     /// How far the sessions came, up to the last step that every shard has told.
@@ -189,7 +203,7 @@ impl Ledger {
     /// After this nothing more can come of a backend: the last end, the longest window, the settling time.
     pub(super) fn deadline_us(&self, backend: usize) -> u64 {
         let watch = self.watches.get(backend);
-        let windows = self.book.sessions.values().filter(|s| s.attempted.is_some_and(|(b, _)| b == backend)).filter_map(|s| {
+        let windows = self.book.dials().filter(|s| s.may_be_at(backend)).filter_map(|s| {
             let (end_us, _) = s.ending()?;
             let unseen =
                 watch.map_or(0, |w| w.last_answer_us.map_or(0, |to| to.saturating_sub(end_us) - w.watched_us(end_us, to.max(end_us))));
@@ -208,9 +222,13 @@ impl Ledger {
         let agrees = |at: &Reading| {
             let b = self.bounds(boot, at);
             let live = b.live() + reconcile::foreign_live(boot, &b, at);
-            let in_doubt_pending = self.book.sessions.values().filter(|s| s.over.is_some() && s.in_doubt()).count() as u64;
-            let all_logged = !boot.has_log || b.pending <= in_doubt_pending;
-            at.asked_us > quiet_from && at.active.0 <= live as i64 && at.active.1 >= b.sure as i64 && b.overdue == 0 && all_logged
+            let all_logged = !boot.has_log || b.pending <= b.doubtful;
+            at.asked_us > quiet_from
+                && at.active.0 <= live as i64
+                && at.active.1 >= b.sure as i64
+                && b.overdue == 0
+                && all_logged
+                && look::doubtful_rows(self, boot, at).is_empty()
         };
         let two = [&boot.waiting, &boot.last].into_iter().all(|at| at.as_ref().is_some_and(agrees));
         two && boot.extras.is_empty() && self.waiting.iter().all(|sample| sample.backend != backend)

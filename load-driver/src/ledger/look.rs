@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use agent_server::admin::wire::SessionJson;
 
 use super::{
-    boot::Boot,
+    boot::{Boot, Reading},
     finding::Names,
     keeper::Ledger,
     reconcile,
@@ -45,6 +45,20 @@ pub(super) fn ghost_sessions(ledger: &Ledger) -> Vec<&Session> {
         Some(boot.complete_log() && s.record.is_none() && end_us < at_us && watched_us > patience)
     };
     ledger.book.sessions.values().filter(|s| of_boot(s) == Some(true)).collect()
+}
+
+/// Sessions of this run that are over, that no backend ever accepted, and that this one lists as live: it did count them.
+pub(super) fn doubtful_rows<'a>(ledger: &'a Ledger, boot: &Boot, at: &Reading) -> Vec<&'a Session> {
+    let rows = at.sessions.iter().flatten().filter(|row| ledger.config.is_ours(&row.client_ref));
+    let session = |row: &SessionJson| ledger.book.get(ledger.book.find(boot.index, boot.backend, &row.client_ref, &row.session_id)?);
+    rows.filter_map(session).filter(|s| s.over.is_some() && s.in_doubt() && s.record.is_none()).collect()
+}
+
+/// Of those: over for longer than the window. They are no strangers' sessions.
+fn stale(ledger: &Ledger, boot: &Boot, at: &Reading) -> u64 {
+    let Some(watch) = ledger.watches.get(boot.backend) else { return 0 };
+    let late = |s: &&Session| s.over.is_some_and(|o| watch.watched_us(o.at_us, at.asked_us) > reconcile::window_us(s, &ledger.config));
+    doubtful_rows(ledger, boot, at).into_iter().filter(late).count() as u64
 }
 
 /// The last look at one boot.
@@ -102,7 +116,7 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
         return;
     }
     let never_added = (boot.base.started.0 + b.accepted).saturating_sub(at.started);
-    let foreign = reconcile::foreign_live(boot, &b, at);
+    let foreign = reconcile::foreign_live(boot, &b, at).saturating_sub(stale(ledger, boot, at));
     let (least, most) = (
         at.active.0 + boot.extras_before(at.asked_us.saturating_sub(ledger.config.grace_us)) as i64,
         at.active.1 + (boot.extras.len() as u64 + never_added) as i64,
@@ -140,7 +154,8 @@ fn name_ghosts(ledger: &Ledger, boot: &Boot, registry: Option<&[SessionJson]>, m
     let mut left = ghosts - missing.len() as u64;
     let named = |session_id: &str| missing.iter().any(|s| s.name() == session_id);
     for row in registry.unwrap_or_default().iter().filter(|row| ledger.config.is_ours(&row.client_ref) && !named(&row.session_id)) {
-        let session = ledger.book.find(boot.index, &row.client_ref, &row.session_id).and_then(|index| ledger.book.sessions.get(&index));
+        let found = ledger.book.find(boot.index, boot.backend, &row.client_ref, &row.session_id);
+        let session = found.and_then(|found| ledger.book.get(found));
         if left == 0 || session.is_some_and(|s| s.ending().is_none()) {
             continue;
         }
@@ -169,8 +184,22 @@ fn reason(gap: Option<&(u64, String)>) -> String {
     gap.map_or_else(String::new, |(_, reason)| format!(" (last failed poll: {reason})"))
 }
 
-/// Watched targets that never answered, and boots that only sessions told of.
+/// Watched targets that never answered, boots that only sessions told of, and sessions that nobody answers for.
 pub(super) fn unseen(ledger: &Ledger, out: &mut Last) {
+    for fault in ledger.book.ids.faults() {
+        out.notes.push(fault.clone());
+        out.unverified.push(fault);
+    }
+    let astray = |s: &&Session| {
+        let counted_by = s.accepted.as_ref().and_then(|a| ledger.boots.get(&a.boot)).map(|boot| boot.backend);
+        s.through_front() && s.backend().is_some() && counted_by.is_some_and(|by| s.backend() != Some(by))
+    };
+    let astray = ledger.book.sessions.values().filter(astray).count();
+    if astray > 0 {
+        let fault = format!("{astray} sessions were accepted under the id of one backend and by a process of another");
+        out.notes.push(fault.clone());
+        out.unverified.push(fault);
+    }
     for (backend, config) in ledger.config.backends.iter().enumerate().filter(|(_, b)| b.watched) {
         let Some(watch) = ledger.watches.get(backend) else { continue };
         let killed = ledger.kills.iter().any(|kill| kill.backend == backend);
@@ -179,7 +208,7 @@ pub(super) fn unseen(ledger: &Ledger, out: &mut Last) {
             out.unverified.push(format!("backend {backend}: its counters never answered{used}{}", reason(watch.last_gap.as_ref())));
         }
         let strangers = ledger.book.sessions.values().filter(|s| {
-            s.attempted.is_some_and(|(b, _)| b == backend)
+            s.backend() == Some(backend)
                 && s.accepted.as_ref().is_some_and(|a| !ledger.boots.contains_key(&a.boot) && !ledger.book.was_killed(a.boot))
         });
         let strangers = strangers.count();

@@ -16,12 +16,16 @@ pub mod convergence;
 pub mod entry;
 pub mod finding;
 pub mod funnel;
+pub mod ids;
 mod keeper;
 mod look;
+mod lookup;
 pub mod merge;
 mod naming;
 pub mod reconcile;
+pub mod retries;
 pub mod session;
+pub mod strays;
 pub mod verdict;
 
 #[cfg(test)]
@@ -34,4 +38,5 @@ pub use finding::{Class, DefectName, Finding};
 pub use funnel::{Funnel, Funnels};
 pub use keeper::{Ledger, LiveView};
 pub use merge::SourceId;
+pub use retries::RetriedRow;
 pub use verdict::{Judgement, Verdict};

@@ -69,6 +69,10 @@ pub struct Bounds {
     pub pending: u64,
     /// Of the possible: ended and in the end log, so recently that the cut may have missed it.
     pub fading: u64,
+    /// Of the pending: never accepted, so that no end record need come.
+    pub doubtful: u64,
+    /// Of the fading: never accepted, and counted all the same.
+    pub unaccepted: u64,
     /// Ended beyond their window and without an end record (when there is a log): ghosts, or late.
     pub overdue: u64,
     /// Surely in `started`.
@@ -95,8 +99,8 @@ pub fn window_us(session: &Session, config: &LedgerConfig) -> u64 {
 pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at: &Reading) -> Bounds {
     let (asked, answered) = (at.asked_us, at.answered_us);
     let mut b = Bounds { accepted: book.folded_on(boot.index), attempted: book.folded_on(boot.index), ..Bounds::default() };
-    for session in book.sessions.values() {
-        let Some((backend, attempted_us)) = session.attempted else { continue };
+    for session in book.dials() {
+        let Some(attempt) = session.attempted else { continue };
         match &session.accepted {
             Some(accepted) if accepted.boot != boot.index => continue,
             Some(accepted) if accepted.at_us <= asked => {
@@ -106,10 +110,12 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
                     b.sure += 1;
                 }
             }
-            None if backend != boot.backend || !session.in_doubt() => continue,
+            None if !session.may_be_at(boot.backend) || !session.in_doubt() => continue,
+            // It was with another one.
+            None if session.record.is_some_and(|record| record.boot != boot.index) => continue,
             Some(_) | None => {}
         }
-        if attempted_us > answered {
+        if attempt.at_us > answered {
             continue;
         }
         b.attempted += 1;
@@ -118,6 +124,7 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             if record.server_at_us.saturating_add(config.grace_us) > at.captured_us {
                 b.possible += 1;
                 b.fading += 1;
+                b.unaccepted += u64::from(session.accepted.is_none());
             } else {
                 // Nobody told us that it was accepted; that it ended tells.
                 b.accepted += u64::from(session.accepted.is_none());
@@ -129,6 +136,7 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
                 if watch.watched_us(end_us, asked) <= window_us(session, config) {
                     b.possible += 1;
                     b.pending += 1;
+                    b.doubtful += u64::from(session.accepted.is_none());
                 } else if session.accepted.is_some() && boot.complete_log() {
                     // Without a record, or with one that came after this sample.
                     b.overdue += 1;
@@ -138,7 +146,7 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
         }
     }
     b.accepted += boot.untold.values().filter(|ended_us| ended_us.saturating_add(config.grace_us) <= at.captured_us).count() as u64;
-    b.attempted += book.extra_attempts(boot.backend) + boot.untold.len() as u64;
+    b.attempted += boot.untold.len() as u64;
     b.untold = book.losses().iter().any(|loss| {
         let from = loss.known_to_us.values().copied().min().unwrap_or(loss.at_us);
         from < answered && watch.watched_us(loss.at_us, asked) <= config.windows.of(EndKind::KillWorker)
@@ -177,7 +185,9 @@ pub fn judge(book: &Book, boot: &mut Boot, watch: &Watch, config: &LedgerConfig,
         faults.lowest = faults.lowest.min(at.lowest);
     }
     let never_added = (boot.base.started.0 + b.accepted).saturating_sub(at.started);
-    let short = (b.sure as i64 - extra as i64 - never_added as i64 - at.active.1).max(0) as u64;
+    // What was subtracted, and is not in `started`, was not added, though it was never accepted.
+    let unadded = (boot.base.started.0 + b.accepted + b.unaccepted).saturating_sub(at.started);
+    let short = (b.sure as i64 - extra as i64 - unadded as i64 - at.active.1).max(0) as u64;
     let missing = (b.sure as i64 - at.active.1).max(0) as u64;
     if missing > 0 {
         faults.short_samples += 1;
@@ -264,15 +274,21 @@ pub fn sweep(
     let mut done: Vec<PlanIndex> = Vec::new();
     for (index, session) in &book.sessions {
         let Some(over) = session.over else { continue };
-        let backend = session.attempted.map(|(backend, _)| backend);
-        let watched = backend.is_some_and(|b| config.backends.get(b).is_some_and(|b| b.watched));
+        let watched = match session.backend() {
+            Some(backend) => config.backends.get(backend).is_some_and(|b| b.watched),
+            None => session.attempted.is_some() && config.backends.iter().any(|b| b.watched),
+        };
         if !watched || (session.accepted.is_none() && !session.in_doubt()) {
             done.push(*index);
             continue;
         }
         // In doubt: few, and the backend may yet tell.
         let boot = session.accepted.as_ref().and_then(|accepted| boots.get(&accepted.boot));
-        let Some((boot, watch)) = boot.zip(backend.and_then(|b| watches.get(b))) else { continue };
+        let Some((boot, watch)) = boot.and_then(|boot| Some((boot, watches.get(boot.backend)?))) else { continue };
+        if session.through_front() && session.backend() != Some(boot.backend) {
+            // Nobody's, or claimed by two: the verdict tells.
+            continue;
+        }
         if !last && (session.end_kind() == Some(EndKind::KillBackend) || boot.killed_us.is_some() && session.record.is_none()) {
             // The driver may have more to tell of it.
             continue;
@@ -365,6 +381,12 @@ fn wrong_outcome(session: &Session, boot: &Boot) -> Option<String> {
             if record.outcome == Some(Outcome::TimedOut) && record.at_us <= over.at_us.saturating_add(RACE_US) =>
         {
             return None;
+        }
+        // A front may keep the cut from the backend, which then sees a silent peer.
+        How::Finished(Finish::Forced(EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::KillWorker | EndKind::HalfOpen))
+            if session.through_front() =>
+        {
+            &[Outcome::Cancelled, Outcome::TimedOut]
         }
         How::Finished(Finish::Forced(EndKind::HalfOpen)) => &[Outcome::TimedOut, Outcome::Cancelled],
         How::Finished(Finish::Forced(EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::KillWorker)) => &[Outcome::Cancelled],

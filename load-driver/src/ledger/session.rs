@@ -24,8 +24,10 @@ pub struct Session {
     pub planned: EndKind,
     /// As sent to the backend.
     pub client_ref: String,
-    /// Target and time of the dial, unix microseconds.
-    pub attempted: Option<(usize, u64)>,
+    /// The last dial.
+    pub attempted: Option<Attempt>,
+    /// That dial came to nothing, and another one is due.
+    pub retrying: bool,
     /// The backend said that it counts it.
     pub accepted: Option<Acceptance>,
     /// The driver forced its end: how and when.
@@ -42,6 +44,15 @@ pub struct Session {
     pub dial_cut: bool,
 }
 
+/// A dial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// Index into the backends; none behind a front, which picks.
+    pub backend: Option<usize>,
+    /// Unix microseconds.
+    pub at_us: u64,
+}
+
 /// Acceptance of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acceptance {
@@ -51,6 +62,11 @@ pub struct Acceptance {
     pub session_id: String,
     /// The process that counts it.
     pub boot: BootIndex,
+    /// Index into the backends: the one that was dialled; behind a front the one that goes by the name that came with the acceptance, and
+    /// none as long as nobody, or more than one, does.
+    pub backend: Option<usize>,
+    /// The backend's name, while nobody goes by it.
+    pub unplaced: Option<String>,
 }
 
 /// End of a session.
@@ -84,12 +100,36 @@ pub struct Record {
     pub count: u32,
     /// Which process counted it.
     pub boot: BootIndex,
+    /// Hash of the process and the name under which it did.
+    pub name: u64,
 }
 
 impl Session {
-    /// The backend may have counted it although it never said so.
+    /// The backend may have counted it although it never said so. Behind a front that is so for every backend, and for more causes: a front
+    /// that says UNAVAILABLE may say so because a backend that had counted the session reset it.
     pub fn in_doubt(&self) -> bool {
-        self.attempted.is_some() && self.accepted.is_none() && self.over.is_none_or(|over| may_have_started(over.how))
+        let Some(attempt) = self.attempted else { return false };
+        !self.retrying && self.accepted.is_none() && self.over.is_none_or(|over| may_have_started(over.how, attempt.backend.is_none()))
+    }
+
+    /// A dial is under way.
+    pub fn dialling(&self) -> bool {
+        self.attempted.is_some() && !self.retrying && self.accepted.is_none() && self.over.is_none()
+    }
+
+    /// The backend that it went to, as far as that is known.
+    pub fn backend(&self) -> Option<usize> {
+        self.attempted?.backend.or(self.accepted.as_ref().and_then(|accepted| accepted.backend))
+    }
+
+    /// It went to this backend, or may have: behind a front, until one has accepted it, it may be with any.
+    pub fn may_be_at(&self, backend: usize) -> bool {
+        self.attempted.is_some() && !self.retrying && self.backend().is_none_or(|at| at == backend)
+    }
+
+    /// The front chose the backend.
+    pub fn through_front(&self) -> bool {
+        self.attempted.is_some_and(|attempt| attempt.backend.is_none())
     }
 
     /// When and how the driver ended it, or gave up on it.
@@ -139,9 +179,12 @@ impl Session {
     }
 }
 
-/// The backend may have counted a session that failed so.
-const fn may_have_started(how: How) -> bool {
+/// The backend may have counted a session that failed so. `front`: what was heard may be the front's own word.
+const fn may_have_started(how: How, front: bool) -> bool {
     let How::Failed(cause) = how else { return true };
+    if front && matches!(cause, FailureCause::Draining) {
+        return true;
+    }
     !matches!(
         cause,
         FailureCause::ConnectionRefused
@@ -151,6 +194,7 @@ const fn may_have_started(how: How) -> bool {
             | FailureCause::NotAnAgent
             | FailureCause::Rejected
             | FailureCause::Draining
+            | FailureCause::NoBackend
             | FailureCause::ServerError(ErrorCode::Overloaded | ErrorCode::Draining)
     )
 }

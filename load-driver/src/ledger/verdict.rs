@@ -10,6 +10,7 @@ use super::{
     look::{Last, ghost_sessions, look, unseen},
     naming::name,
     reconcile,
+    retries::RetriedRow,
     session::Session,
 };
 use crate::plan::EndKind;
@@ -28,7 +29,7 @@ pub enum Judgement {
     NotWatched,
 }
 
-/// Sessions that the backend may or may not have counted.
+/// Sessions, and dials that sessions left behind, that the backend may or may not have counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InDoubt {
     /// All.
@@ -56,7 +57,7 @@ pub enum Proof {
 /// One backend process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendVerdict {
-    /// Index into the targets.
+    /// Index into the fleet.
     pub backend: usize,
     /// Stable name.
     pub backend_id: String,
@@ -93,6 +94,8 @@ pub struct Verdict {
     pub funnels: Funnels,
     /// Neither counted nor not.
     pub in_doubt: InDoubt,
+    /// Dials that came to nothing and were made again, by cause and backend.
+    pub retried: Vec<RetriedRow>,
     /// By kind of end and protocol.
     pub convergence: Vec<ConvergenceRow>,
     /// By target and process.
@@ -169,14 +172,14 @@ fn close_kills(ledger: &mut Ledger) {
 fn in_doubt(ledger: &Ledger) -> InDoubt {
     let mut names = Names::default();
     let mut counted = 0;
-    for session in ledger.book.sessions.values().filter(|s| s.over.is_some() && s.in_doubt()) {
+    for session in ledger.book.dials().filter(|s| s.over.is_some() && s.in_doubt()) {
         names.push(&session.client_ref);
         let listed = || {
             ledger.boots.values().filter_map(|b| b.last.as_ref()?.sessions.as_ref()).flatten().any(|r| r.client_ref == session.client_ref)
         };
         counted += u64::from(session.record.is_some() || listed());
     }
-    let untold = ledger.boots.values().map(|boot| boot.untold.len() as u64).sum();
+    let untold = ledger.boots.values().map(|boot| boot.untold.len() as u64 - boot.redialled).sum();
     InDoubt { total: names.total, counted, client_refs: names.listed, untold }
 }
 
@@ -190,6 +193,14 @@ fn conclude(ledger: &Ledger, mut last: Last, findings: Vec<Finding>, in_doubt: I
             "{} sessions are in doubt: they were dialled, and whether the backend counted them was never said; it did for {}",
             in_doubt.total, in_doubt.counted
         ));
+    }
+    let redialled: u64 = ledger.boots.values().map(|boot| boot.redialled).sum();
+    if redialled > 0 {
+        last.notes.push(format!("{redialled} sessions were counted by a second backend too: the front dialled again by itself"));
+    }
+    let stays = |f: &Finding| matches!(f.name, DefectName::Ghost | DefectName::ForgetOnTimeout | DefectName::LateDecrement);
+    if ledger.config.front && findings.iter().any(stays) {
+        last.notes.push("a front that holds the connection of a session that is over makes its backend count it as well".to_owned());
     }
     let mut irregular = ledger.book.irregular().to_vec();
     if ledger.irregular() > 0 {
@@ -207,6 +218,7 @@ fn conclude(ledger: &Ledger, mut last: Last, findings: Vec<Finding>, in_doubt: I
         findings,
         funnels: ledger.funnels().clone(),
         in_doubt,
+        retried: ledger.retried(),
         convergence: ledger.convergence.rows(),
         backends: last.backends,
         notes: last.notes,

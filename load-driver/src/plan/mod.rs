@@ -26,7 +26,7 @@ pub use self::{
     kinds::{EndKind, Expect, Protocol},
     outline::{Outline, Outlook},
     scenario::{ActTemplate, Conversation, Lane, ScenarioPlan, TurnTemplate, WaitTemplate},
-    session::{Act, SessionPlan, TurnPlan, Wait},
+    session::{Act, Draw, SessionPlan, TurnPlan, Wait},
 };
 
 /// The whole run. Times are microseconds from the start of the run.
@@ -53,6 +53,13 @@ pub(crate) const fn index(scenario: u16, lane: u32, iteration: u32) -> PlanIndex
     PlanIndex((scenario as u64) << SCENARIO_SHIFT | (lane as u64 & MASK) << ITERATION_BITS | (iteration as u64 & MASK))
 }
 
+/// The session's place in a round: neighbours in a lane, or in the same iteration of neighbouring lanes, or of neighbouring scenarios, are
+/// neighbours in it.
+pub(crate) const fn turn(PlanIndex(index): PlanIndex) -> u64 {
+    const MASK: u64 = (1 << ITERATION_BITS) - 1;
+    (index >> SCENARIO_SHIFT) + (index >> ITERATION_BITS & MASK) + (index & MASK)
+}
+
 impl Plan {
     /// Session `iteration` of a lane, to begin at `start`. Pure.
     ///
@@ -60,8 +67,8 @@ impl Plan {
     /// When the plan has no such scenario.
     pub fn session(&self, scenario: usize, lane: u32, iteration: u32, start: Micros) -> SessionPlan {
         let scenario = self.scenarios[scenario].clone();
-        let index = index(scenario.number, lane, iteration);
-        SessionPlan::draw(index, self.seed, start, scenario, format!("{}-{index}", self.run_id))
+        let draw = scenario.draw(self.seed, lane, iteration);
+        SessionPlan::new(draw, self.seed, start, scenario, format!("{}-{}", self.run_id, draw.index))
     }
 
     /// The part of worker `worker` of `workers`: lanes dealt round; the parts add up to the whole. Scenarios stay in their places, some

@@ -16,6 +16,9 @@ use super::{
     validate::Checker,
 };
 
+/// How long a killed backend stays dead unless the profile says: as long as a supervisor might need.
+pub const DEAD_FOR: Duration = Duration::from_millis(500);
+
 /// How sessions reach the backends.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reach {
@@ -81,7 +84,7 @@ impl Profile {
             address: entry.address.clone().map(|address| Address { address, admin: entry.admin.clone() }),
             server,
             joins: Micros(entry.joins.map_or(0, Span::micros)),
-            killed: entry.killed.map(|at| (Micros(at.micros()), entry.dead_for.unwrap_or_default().0)),
+            killed: entry.killed.map(|at| (Micros(at.micros()), entry.dead_for.map_or(DEAD_FOR, |span| span.0))),
         }
     }
 

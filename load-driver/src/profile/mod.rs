@@ -42,7 +42,7 @@ pub use self::{
     driver::{Counters, Driver, Http2},
     ends::{Ends, WeightedEnd},
     error::{Diagnostic, Place, ProfileError},
-    fleet::{Fleet, Member, Reach},
+    fleet::{DEAD_FOR, Fleet, Member, Reach},
     named::Named,
     overrides::Override,
     routing::{Policies, ReportSource, Routing},

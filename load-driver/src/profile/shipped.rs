@@ -34,7 +34,7 @@ macro_rules! clips {
 /// Every shipped profile, in the order in which a newcomer should meet them.
 pub const SHIPPED: &[ShippedProfile] = profiles![
     "quickstart", "thousands", "talkers", "barge-in", "tool-calls", "arrivals", "idle-burst", "forced-kill", "soak-5m";
-    routing: "guide", "live"
+    routing: "guide", "live", "million"
 ];
 
 const CLIPS: &[(&str, &[u8])] = clips!["audio/weather.wav", "audio/order.wav", "audio/stop.wav", "audio/backchannel.wav"];

@@ -179,6 +179,7 @@ fn funnel(s: &Summary, style: Style) -> String {
         ("not established", f.not_established),
         ("of these aborted", f.aborted),
         ("of these refused as planned", f.refused_as_planned),
+        ("dropped by a kill", f.dropped),
         ("never dialled", f.waiting),
         ("never answered", f.dialling),
         ("never over", f.live),

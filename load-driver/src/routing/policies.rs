@@ -10,7 +10,7 @@
 //! A backend without a report is not the worst: it may be new, and where reports come with the sessions themselves, none will ever come
 //! from one that gets no session. Policies that want the best give the unheard-of the share that chance would ([`best`]).
 
-use rand::{RngExt, seq::index};
+use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::{Backend, Policy, RouterConfig, Table};
@@ -277,13 +277,42 @@ impl Prequal {
     const POOL: usize = 16;
     const HOT: f64 = 0.84;
 
-    /// Of the numbers in order, interpolated. There must be one.
-    fn quantile(sorted: &[f64]) -> f64 {
-        let at = Self::HOT * (sorted.len() - 1) as f64;
-        let low = at.floor() as usize;
-        let high = (low + 1).min(sorted.len() - 1);
-        sorted[low] + (sorted[high] - sorted[low]) * at.fract()
+    /// The quantile of the sessions of a pool that is not empty, interpolated.
+    fn quantile(pool: &[Seen]) -> f64 {
+        let mut sessions = [0.0; Self::POOL];
+        let sessions = &mut sessions[..pool.len()];
+        sessions.iter_mut().zip(pool).for_each(|(to, seen)| *to = seen.sessions);
+        let at = Self::HOT * (pool.len() - 1) as f64;
+        let (_, low, above) = sessions.select_nth_unstable_by(at as usize, f64::total_cmp);
+        let high = above.iter().copied().min_by(f64::total_cmp).unwrap_or(*low);
+        *low + (high - *low) * at.fract()
     }
+
+    /// Different eligible backends in random order: of equals, the first is any. As many as fit, or all.
+    fn sample<'p>(table: &Table, rng: &mut ChaCha8Rng, pool: &'p mut [Seen; Self::POOL]) -> &'p [Seen] {
+        let choices = table.choices();
+        let mut len = 0;
+        // Floyd's way: each step adds one of the first `most + 1` that is not there yet, at a random place.
+        for most in choices.saturating_sub(Self::POOL)..choices {
+            let n = rng.random_range(0..=most);
+            let n = if pool[..len].iter().any(|seen| seen.rank == n) { most } else { n };
+            let Some(index) = table.nth(n) else { continue };
+            let backend = table.backend(index);
+            pool[len] = Seen { rank: n, index, sessions: backend.sessions(), latency: backend.latency };
+            pool.swap(len, rng.random_range(0..=len));
+            len += 1;
+        }
+        &pool[..len]
+    }
+}
+
+/// One of the pool.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    rank: usize,
+    index: usize,
+    sessions: f64,
+    latency: f64,
 }
 
 impl Policy for Prequal {
@@ -292,22 +321,16 @@ impl Policy for Prequal {
     }
 
     fn pick(&mut self, table: &Table, rng: &mut ChaCha8Rng) -> Option<usize> {
-        let choices = table.choices();
-        if choices < 2 {
+        if table.choices() < 2 {
             return table.nth(0);
         }
-        // In random order: of equals, the first is any.
-        let pool = index::sample(rng, choices, choices.min(Self::POOL));
-        let pool: Vec<(usize, f64)> =
-            pool.into_iter().filter_map(|n| table.nth(n)).map(|index| (index, table.backend(index).sessions())).collect();
-        let mut sorted: Vec<f64> = pool.iter().map(|(_, sessions)| *sessions).collect();
-        sorted.sort_by(f64::total_cmp);
-        let hot = Self::quantile(&sorted);
-        let fewest = |a: &&(usize, f64), b: &&(usize, f64)| a.1.total_cmp(&b.1);
-        let latency = |index: usize| table.backend(index).latency;
-        let cold = pool.iter().filter(|(_, sessions)| *sessions <= hot);
-        let fastest = cold.min_by(|a, b| latency(a.0).total_cmp(&latency(b.0)).then(fewest(a, b)));
-        fastest.or_else(|| pool.iter().min_by(fewest)).map(|(index, _)| *index)
+        let mut pool = [Seen::default(); Self::POOL];
+        let pool = Self::sample(table, rng, &mut pool);
+        let hot = Self::quantile(pool);
+        let fewest = |a: &&Seen, b: &&Seen| a.sessions.total_cmp(&b.sessions);
+        let cold = pool.iter().filter(|seen| seen.sessions <= hot);
+        let fastest = cold.min_by(|a, b| a.latency.total_cmp(&b.latency).then(fewest(a, b)));
+        fastest.or_else(|| pool.iter().min_by(fewest)).map(|seen| seen.index)
     }
 }
 

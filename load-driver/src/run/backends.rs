@@ -30,12 +30,12 @@ pub(super) struct BackendError {
     log: PathBuf,
 }
 
-/// How to start backend processes.
+/// How to start a backend process.
 #[derive(Debug, Clone)]
 pub(super) struct BackendSpec {
     /// This binary.
     pub(super) program: PathBuf,
-    /// Settings of the profile, as a config file for `agent-server`.
+    /// Settings of this backend, as a config file for `agent-server`.
     pub(super) config: PathBuf,
     /// Further flags, such as defects.
     pub(super) flags: Vec<String>,
@@ -54,7 +54,7 @@ struct Ready {
 /// One running backend process. It ends when this process does: its stdin closes.
 #[derive(Debug)]
 pub(super) struct Backend {
-    /// Position in the targets.
+    /// Position in the fleet.
     pub(super) index: usize,
     /// Sessions go here; the same after a restart.
     pub(super) address: SocketAddr,

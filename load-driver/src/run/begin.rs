@@ -72,7 +72,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
 
     let mut ledger = Ledger::new(ledger_config(job, &set, start_us));
     let known = profile.fleet().members.len().max(set.targets.count());
-    let kills = kills::planned(plan, profile.fleet().members.len());
+    let kills = kills::planned(plan, &profile.fleet().members, set.members);
     let mut balancing = Box::new(Balancing::of(job, known, &kills, &set.looks, start_us));
     let own = (0..options.shards).map(|shard| SourceId { worker: 0, shard: shard as u32 });
     let theirs = (1..=with_workers.len()).map(|worker| SourceId { worker: worker as u32, shard: 0 });
@@ -147,7 +147,7 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     let profile = &job.prepared.profile;
     let fresh = profile.is_embedded();
     let watched: BTreeSet<usize> = set.sources.iter().map(|(index, _)| *index).collect();
-    let backends = (0..set.targets.count()).map(|index| BackendConfig { watched: watched.contains(&index), fresh }).collect();
+    let backends = (0..set.members).map(|index| BackendConfig { watched: watched.contains(&index), fresh }).collect();
     let counters = &profile.counters;
     let mut windows = Windows::default();
     for kind in EndKind::ALL {
@@ -156,6 +156,7 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     }
     LedgerConfig {
         windows,
+        front: set.front,
         scenarios: job.prepared.plan.scenarios.iter().map(|scenario| scenario.expect).collect(),
         settle_us: counters.settle.micros(),
         poll_interval_us: counters.interval.micros(),

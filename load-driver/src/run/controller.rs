@@ -177,6 +177,7 @@ impl Run {
             self.react(happening, reporters).await;
         }
         let over_at = self.clock.now();
+        self.forget_kills();
         self.poller.want_names();
         self.drain_poller();
         while !self.ledger.settled(unix_now(&self.clock)) && !self.gave_up() && !self.all_fallen(over_at) {

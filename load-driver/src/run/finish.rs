@@ -50,7 +50,7 @@ pub(super) fn run_info(job: &Job, set: &TargetSet, start_us: u64) -> RunInfo {
         seed: plan.seed,
         profile: profile.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        targets: if profile.is_embedded() { vec!["embedded".to_owned()] } else { set.targets.authorities() },
+        targets: set.names.clone(),
         started_at_us: start_us,
         planned_s: s(plan.stops_at()),
         graceful_stop_s: s(plan.ends_at()) - s(plan.stops_at()),

@@ -1,10 +1,13 @@
 //! Kills that the controller makes: worker processes and backends, at the run times that the plan names.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeMap, time::Duration};
 
 use proto::time::Micros;
 
-use crate::plan::{EndKind, Plan, ScenarioPlan};
+use crate::{
+    plan::{EndKind, Plan, ScenarioPlan},
+    profile::{DEAD_FOR, Member},
+};
 
 /// Whom a kill strikes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +19,10 @@ pub(super) enum Victim {
     },
     /// An embedded backend, started again afterwards.
     Backend {
-        /// Index into the targets.
+        /// Index into the fleet.
         index: usize,
+        /// How long it stays dead.
+        dead_for: Duration,
     },
 }
 
@@ -39,23 +44,53 @@ fn has(scenario: &ScenarioPlan, kind: EndKind) -> bool {
     scenario.ends.iter().any(|(weight, end)| *weight > 0.0 && *end == kind)
 }
 
-/// All kills of a plan, in order of time. Scenarios that wait for the same backend's death at the same moment share one kill; a scenario
-/// without a pinned backend kills them all.
-pub(super) fn planned(plan: &Plan, backends: usize) -> Vec<Kill> {
-    let mut strikes = BTreeSet::new();
+/// All kills of a run, in order of time: those that end scenarios, and those that the fleet names. Scenarios that wait for the same
+/// backend's death at the same moment share one kill; a scenario without a pinned backend kills them all.
+///
+/// A kill that the fleet names ends sessions that were to end otherwise: the ledger writes them off as `dropped`, neither failed nor completed.
+/// Whoever is sent to the backend while it is dead fails as with any dead backend.
+pub(super) fn planned(plan: &Plan, members: &[Member], backends: usize) -> Vec<Kill> {
+    let mut strikes: BTreeMap<(Micros, u8, usize), Duration> = BTreeMap::new();
     for scenario in &plan.scenarios {
         let Some(at) = scenario.kill_at else { continue };
         if needs_worker(scenario) {
-            strikes.insert((at, 0, usize::from(scenario.number)));
+            strikes.insert((at, 0, usize::from(scenario.number)), Duration::ZERO);
         }
         if has(scenario, EndKind::KillBackend) {
             let struck = scenario.backend.map_or(0..backends, |one| one..one + 1);
-            strikes.extend(struck.map(|index| (at, 1, index)));
+            strikes.extend(struck.map(|index| ((at, 1, index), DEAD_FOR)));
         }
     }
-    let kill = |(at, what, number): (Micros, u8, usize)| {
-        let victim = if what == 0 { Victim::Worker { scenario: number as u16 } } else { Victim::Backend { index: number } };
+    for (index, member) in members.iter().enumerate() {
+        if let Some((at, dead_for)) = member.killed {
+            strikes.insert((at, 1, index), dead_for);
+        }
+    }
+    let kill = |((at, what, number), dead_for): ((Micros, u8, usize), Duration)| {
+        let victim = if what == 0 { Victim::Worker { scenario: number as u16 } } else { Victim::Backend { index: number, dead_for } };
         Kill { at, victim }
     };
     strikes.into_iter().map(kill).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(killed: Option<(u64, u64)>) -> Member {
+        let killed = killed.map(|(at_s, dead_ms)| (Micros(at_s * 1_000_000), Duration::from_millis(dead_ms)));
+        Member { address: None, server: std::collections::BTreeMap::default(), joins: Micros::ZERO, killed }
+    }
+
+    #[test]
+    fn kills_of_the_fleet_come_in_order_of_time_and_with_their_own_death() {
+        let profile = crate::profile::from_json(r#"{"scenarios": {}}"#).expect("a profile");
+        let plan = Plan::build(&profile, "run").expect("a plan");
+        let kills = planned(&plan, &[member(Some((3, 900))), member(None), member(Some((1, 0)))], 3);
+        let of = |at_s: u64, index, dead_ms| Kill {
+            at: Micros(at_s * 1_000_000),
+            victim: Victim::Backend { index, dead_for: Duration::from_millis(dead_ms) },
+        };
+        assert_eq!(kills, [of(1, 2, 0), of(3, 0, 900)]);
+    }
 }

@@ -13,6 +13,7 @@ mod backends;
 mod balance;
 mod begin;
 mod controller;
+mod discovery;
 mod ending;
 mod finish;
 mod kills;
@@ -33,6 +34,7 @@ pub use self::options::{Prepared, RunArgs, UsageError, overrides, prepare, thres
 use crate::{
     balance::Balance,
     report::{Exit, Live, LiveMode, Reporters, Style},
+    transport::fds,
 };
 
 /// What ends a run before it has results.
@@ -65,6 +67,13 @@ struct Outcome {
     exit: Exit,
     interrupted: bool,
     balance: Option<Balance>,
+}
+
+/// Makes sure of file descriptors enough for sessions towards so many targets.
+fn descriptors(prepared: &Prepared, targets: usize) -> Result<(), RunError> {
+    let shared = u64::from(prepared.profile.driver.connections) * shards(prepared) as u64 * targets as u64;
+    fds::ensure(fds::required(&prepared.plan, shared)).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
+    Ok(())
 }
 
 /// Everything about a run that is known before it starts.

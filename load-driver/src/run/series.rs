@@ -2,12 +2,11 @@
 
 use std::{io::Write, path::Path, sync::Arc};
 
-use super::{Job, Outcome, Prepared, RunArgs, RunError, begin, controller::Signals, folder_name, new_run_id, prepare, shards};
+use super::{Job, Outcome, Prepared, RunArgs, RunError, begin, controller::Signals, folder_name, new_run_id, prepare};
 use crate::{
     balance::{Comparison, Expectation, PolicyRow},
     profile::{Policies, Profile, Reach},
     report::{Exit, Style, json::write_whole},
-    transport::fds,
 };
 
 /// What a profile asks to be compared.
@@ -116,8 +115,7 @@ async fn one(
         let _ = writeln!(std::io::stdout(), "\npolicy {policy}");
     }
     let profile = &prepared.profile;
-    let own_connections = u64::from(profile.driver.connections) * shards(&prepared) as u64 * profile.fleet().doors() as u64;
-    fds::ensure(fds::required(&prepared.plan, own_connections)).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
+    super::descriptors(&prepared, profile.fleet().doors())?;
     std::fs::create_dir_all(&out)
         .map_err(|e| RunError::new(Exit::InvalidProfile, format!("failed to make the folder {}: {e}", out.display())))?;
     Box::pin(begin::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out })).await

@@ -13,16 +13,20 @@ use super::{
 };
 use crate::report::{Exit, Reporters};
 
-/// A killed backend stays dead so long, as long as a supervisor might need.
-const DEAD: Duration = Duration::from_millis(500);
-
 impl Run {
     /// Makes the next planned kill.
     pub(super) async fn kill(&mut self, reporters: &mut Reporters) {
         let kill = self.kills.remove(0);
         match kill.victim {
             Victim::Worker { scenario } => self.kill_worker(scenario, reporters).await,
-            Victim::Backend { index } => self.kill_backend(index).await,
+            Victim::Backend { index, dead_for } => self.kill_backend(index, dead_for).await,
+        }
+    }
+
+    /// The sessions are over: who is killed now takes the proof along, and nothing with it that was to be tested.
+    pub(super) fn forget_kills(&mut self) {
+        for kill in std::mem::take(&mut self.kills) {
+            tracing::error!("a kill at {:?} did not come about: the run was over before", Duration::from_micros(kill.at.0));
         }
     }
 
@@ -55,7 +59,14 @@ impl Run {
         self.ledger.worker_lost(number, at_us, true);
     }
 
-    async fn kill_backend(&mut self, index: usize) {
+    async fn kill_backend(&mut self, index: usize, dead_for: Duration) {
+        if self.dead.iter().any(|(dead, _)| *dead == index) {
+            // A kill that found nobody proves nothing, and must not look as if it did.
+            tracing::error!(
+                "backend {index} was dead already when it was to be killed: kill it later, or let it be dead for a shorter time"
+            );
+            return;
+        }
         let Some(backend) = self.set.backends.get_mut(index) else { return };
         let at_us = unix_now(&self.clock);
         self.balancing.backend_killed(index, at_us);
@@ -63,7 +74,9 @@ impl Run {
         if let Err(error) = backend.kill().await {
             tracing::error!("failed to kill backend {index}: {error}");
         }
-        self.dead.push_back((index, Instant::now() + DEAD));
+        let back = Instant::now() + dead_for;
+        let place = self.dead.partition_point(|(_, other)| *other <= back);
+        self.dead.insert(place, (index, back));
     }
 
     pub(super) async fn revive(&mut self) {

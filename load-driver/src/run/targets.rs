@@ -1,6 +1,9 @@
 //! Whom the run talks to: backends that it starts itself, or what runs already.
+//!
+//! Two counts that need not be the same: *targets* are where the engines send sessions, *members* are the backends of the fleet, whose counters are
+//! read. Without a front they are the same, by the same index; with one there is one target, and the members stand behind it.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io::Write, path::PathBuf, sync::Arc, time::Duration};
 
 use agent_server::runtime::clock::Clock;
 use tokio::{net::TcpStream, time::timeout};
@@ -8,94 +11,101 @@ use tokio::{net::TcpStream, time::timeout};
 use super::{
     Job, RunError,
     backends::{Backend, BackendSpec},
+    discovery,
     poller::{self, Look},
 };
 use crate::{
     counters::AgentServerSource,
     engine::Targets,
-    profile::{Address, Member, Reach},
+    profile::{Address, Fleet, Member, Reach},
     report::Exit,
 };
 
 /// A target that does not take a connection within this time is unreachable.
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The targets of a run.
+/// The targets of a run, and the backends behind them.
 #[derive(Debug)]
 pub(super) struct TargetSet {
-    /// Addresses by index, for the engines.
+    /// Where sessions go, for the engines: the members by index, or the front alone.
     pub(super) targets: Arc<Targets>,
-    /// Processes that the run started; empty when the targets run already.
+    /// Sessions go to a front, which picks a member for each.
+    pub(super) front: bool,
+    /// How many backends the fleet has.
+    pub(super) members: usize,
+    /// Whom the run is against, in words.
+    pub(super) names: Vec<String>,
+    /// Processes that the run started, by index of the fleet; empty when the backends run already.
     pub(super) backends: Vec<Backend>,
-    /// Counter sources by index, for those that have one.
+    /// Counter sources by index of the fleet, for those that have one.
     pub(super) sources: Vec<(usize, AgentServerSource)>,
     /// First looks.
     pub(super) looks: Vec<Look>,
-    /// Why targets are not watched, in words.
+    /// Why backends are not watched, in words.
     pub(super) unwatched: Vec<String>,
 }
 
-/// Starts or finds the targets, and takes the first look at their counters.
+/// Starts or finds the backends, and takes the first look at their counters.
 pub(super) async fn ready(job: &Job, clock: Clock) -> Result<TargetSet, RunError> {
-    let fleet = job.prepared.profile.fleet();
-    // What is asked for and not done would be a wrong result.
-    let refuse = |what: &str| Err(RunError::new(Exit::InvalidProfile, format!("a run cannot do this yet: {what}; `simulate` can")));
-    if fleet.members.iter().any(|member| member.killed.is_some()) {
-        return refuse("backends that are killed by their entry in `backends`");
+    let Fleet { reach, members } = job.prepared.profile.fleet();
+    if reach != Reach::Embedded && members.iter().any(|member| member.killed.is_some()) {
+        return Err(RunError::new(Exit::InvalidProfile, "`killed` is for backends that the run starts itself: these run already"));
     }
-    match &fleet.reach {
-        Reach::Embedded => embedded(job, &fleet.members, clock).await,
-        Reach::Direct => direct(fleet.members.into_iter().filter_map(|member| member.address).collect(), clock).await,
-        Reach::Discovered(_) => {
-            Err(RunError::new(Exit::InvalidProfile, "a run cannot do this yet: backends by a name; list their addresses"))
+    match reach {
+        Reach::Embedded => embedded(job, &members, clock).await,
+        Reach::Direct => direct(&addresses(&members)?, clock).await,
+        Reach::Discovered(name) => {
+            let found = discovery::resolve(&name, clock).await?;
+            let names = discovery::names(&name, &found);
+            // Nobody reads it when even stderr is gone.
+            let _ = writeln!(std::io::stderr(), "{}", names.join(", "));
+            super::descriptors(&job.prepared, found.len())?;
+            Ok(TargetSet { names, ..direct(&found, clock).await? })
         }
-        Reach::Front(_) => {
-            Err(RunError::new(Exit::InvalidProfile, "a run cannot do this yet: a balancer in front of `backends`; drop `backends`"))
-        }
+        Reach::Front(front) => behind(&front, &addresses(&members)?, clock).await,
     }
 }
 
-async fn direct(addresses: Vec<Address>, clock: Clock) -> Result<TargetSet, RunError> {
-    let authorities: Vec<String> = addresses.iter().map(|a| a.address.clone()).collect();
-    let mut set = empty(&authorities)?;
-    for (index, address) in addresses.iter().enumerate() {
-        reach(&set, index).await?;
-        // An admin port that the profile names must answer; the one next door is only tried.
-        let named = address.admin.is_some();
-        let Some(admin) = address.admin() else { continue };
-        match first_look(index, &admin, clock).await {
-            Ok((source, look)) => set.watch(index, source, look),
-            Err(reason) if named => {
-                return Err(RunError::new(Exit::TargetUnusable, format!("failed to read the counters of {}: {reason}", address.address)));
-            }
-            Err(reason) => set.unwatched.push(format!("{} has no counters to read: {reason}", address.address)),
-        }
-    }
-    Ok(set)
+/// Of members that run already.
+fn addresses(members: &[Member]) -> Result<Vec<Address>, RunError> {
+    let each = |(index, member): (usize, &Member)| {
+        let missing =
+            || RunError::new(Exit::InvalidProfile, format!("backend {index} has no `address`: the run starts none beside those that run"));
+        member.address.clone().ok_or_else(missing)
+    };
+    members.iter().enumerate().map(each).collect()
 }
 
-fn empty(authorities: &[String]) -> Result<TargetSet, RunError> {
+fn empty(authorities: &[String], names: Vec<String>) -> Result<TargetSet, RunError> {
     let targets = Targets::resolve(authorities).map_err(|e| RunError::new(Exit::TargetUnusable, e))?;
-    Ok(TargetSet { targets: Arc::new(targets), backends: Vec::new(), sources: Vec::new(), looks: Vec::new(), unwatched: Vec::new() })
+    Ok(TargetSet {
+        members: targets.count(),
+        targets: Arc::new(targets),
+        front: false,
+        names,
+        backends: Vec::new(),
+        sources: Vec::new(),
+        looks: Vec::new(),
+        unwatched: Vec::new(),
+    })
 }
 
+/// One process for each member. One that is to join later runs from the start: until then nobody is sent there.
 async fn embedded(job: &Job, members: &[Member], clock: Clock) -> Result<TargetSet, RunError> {
     let fault = |e: &dyn std::fmt::Display| RunError::new(Exit::InternalFault, e);
     let program = std::env::current_exe().map_err(|e| fault(&format!("failed to find this program: {e}")))?;
     let mut backends = Vec::new();
     for (index, member) in members.iter().enumerate() {
-        let config = job.out.join(format!("backend-{index}.json"));
-        let settings = serde_json::to_string_pretty(&member.server).map_err(|e| fault(&e))?;
-        std::fs::write(&config, settings).map_err(|e| fault(&format!("failed to write {}: {e}", config.display())))?;
         let spec = BackendSpec {
             program: program.clone(),
-            config,
+            config: settings(job, index, &member.server)?,
             flags: job.args.defects.iter().flat_map(|defect| ["--defect".to_owned(), defect.clone()]).collect(),
             log_dir: job.out.clone(),
         };
         backends.push(Backend::start(index, spec).await.map_err(|e| RunError::new(Exit::TargetUnusable, e))?);
     }
-    let mut set = empty(&backends.iter().map(|b| b.address.to_string()).collect::<Vec<_>>())?;
+    let authorities: Vec<String> = backends.iter().map(|b| b.address.to_string()).collect();
+    let mut set = empty(&authorities, vec!["embedded".to_owned()])?;
     for backend in &backends {
         let (source, look) =
             first_look(backend.index, &backend.admin.to_string(), clock).await.map_err(|e| RunError::new(Exit::TargetUnusable, e))?;
@@ -103,6 +113,68 @@ async fn embedded(job: &Job, members: &[Member], clock: Clock) -> Result<TargetS
     }
     set.backends = backends;
     Ok(set)
+}
+
+/// The settings of one backend as a file for `agent-server`.
+fn settings(job: &Job, index: usize, server: &BTreeMap<String, serde_json::Value>) -> Result<PathBuf, RunError> {
+    let fault = |e: &dyn std::fmt::Display| RunError::new(Exit::InternalFault, e);
+    let file = job.out.join(format!("backend-{index}.json"));
+    let text = serde_json::to_string_pretty(server).map_err(|e| fault(&e))?;
+    std::fs::write(&file, text).map_err(|e| fault(&format!("failed to write {}: {e}", file.display())))?;
+    Ok(file)
+}
+
+async fn direct(addresses: &[Address], clock: Clock) -> Result<TargetSet, RunError> {
+    let authorities: Vec<String> = addresses.iter().map(|a| a.address.clone()).collect();
+    let mut set = empty(&authorities, authorities.clone())?;
+    for (index, address) in addresses.iter().enumerate() {
+        reach(&set, index).await?;
+        // An admin port that the profile names must answer; the one next door is only tried.
+        let named = address.admin.is_some();
+        let Some(admin) = address.admin() else { continue };
+        match first_look(index, &admin, clock).await {
+            Ok((source, look)) => set.watch(index, source, look),
+            Err(reason) if named => return Err(no_counters(&address.address, &reason)),
+            Err(reason) => set.unwatched.push(format!("{} has no counters to read: {reason}", address.address)),
+        }
+    }
+    Ok(set)
+}
+
+/// Sessions go to the front; the counters of every member must answer, for a session may go to any, and their names must tell them apart.
+async fn behind(front: &Address, members: &[Address], clock: Clock) -> Result<TargetSet, RunError> {
+    let names = std::iter::once(format!("front {}", front.address)).chain(members.iter().map(|m| format!("backend {}", m.address)));
+    let mut set = empty(std::slice::from_ref(&front.address), names.collect())?;
+    set.front = true;
+    set.members = members.len();
+    reach(&set, 0).await?;
+    let mut ids: BTreeMap<String, &str> = BTreeMap::new();
+    for (index, member) in members.iter().enumerate() {
+        let admin = member.admin().ok_or_else(|| no_counters(&member.address, "its admin port is not known; name it as `admin`"))?;
+        let (source, look) = first_look(index, &admin, clock).await.map_err(|reason| no_counters(&member.address, &reason))?;
+        if let Some(id) = id_of(&look)
+            && let Some(other) = ids.insert(id.to_owned(), &member.address)
+        {
+            let reason = format!(
+                "backends {other} and {} both go by the id `{id}`, so that sessions behind the front could be either's: start each with a --backend-id of its own",
+                member.address
+            );
+            return Err(RunError::new(Exit::TargetUnusable, reason));
+        }
+        set.watch(index, source, look);
+    }
+    Ok(set)
+}
+
+fn id_of(look: &Look) -> Option<&str> {
+    match look {
+        Look::Sample(sample) => Some(&sample.snapshot.backend_id),
+        Look::Gap { .. } => None,
+    }
+}
+
+fn no_counters(address: &str, reason: &str) -> RunError {
+    RunError::new(Exit::TargetUnusable, format!("failed to read the counters of {address}: {reason}"))
 }
 
 impl TargetSet {
@@ -125,7 +197,7 @@ async fn reach(set: &TargetSet, index: usize) -> Result<(), RunError> {
     let unusable = |reason: String| RunError::new(Exit::TargetUnusable, format!("failed to reach target {}: {reason}", target.authority));
     match timeout(REACH_TIMEOUT, TcpStream::connect(target.address)).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(e)) => Err(unusable(format!("{e}; is the backend running, and is this its address?"))),
+        Ok(Err(e)) => Err(unusable(format!("{e}; is it running, and is this its address?"))),
         Err(_) => Err(unusable(format!("no answer within {REACH_TIMEOUT:?}"))),
     }
 }

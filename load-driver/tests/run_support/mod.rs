@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod backend;
+pub mod front;
 pub mod schema;
 
 use std::{

@@ -7,7 +7,7 @@ use proto::{
 };
 
 use crate::{
-    ledger::{FailureCause, Finish, Funnel, LedgerEntry, LedgerEvent, SourceId, book::Book, merge::WorkerLoss},
+    ledger::{FailureCause, Finish, Funnel, LedgerEntry, LedgerEvent, RetriedRow, SourceId, book::Book, merge::WorkerLoss},
     plan::{EndKind, Expect, Protocol},
 };
 
@@ -157,6 +157,74 @@ fn a_planned_kill_of_a_backend_is_no_failure_of_its_own_sessions() {
     assert!(book.irregular().is_empty(), "{:?}", book.irregular());
 }
 
+/// A session that is refused at one backend and taken by another is one session, attempted once.
+#[test]
+fn a_retried_session_is_counted_once() {
+    let mut book = Book::default();
+    dial(&mut book, 1);
+    for cause in [FailureCause::Rejected, FailureCause::Reset] {
+        step(&mut book, 1, LedgerEvent::Retried { cause });
+        let total = total(&book);
+        assert_eq!((total.attempted, total.dialling), (1, 1));
+        step(&mut book, 1, LedgerEvent::Attempted { backend: Some(1), report_age_us: None });
+    }
+    step(&mut book, 1, accepted(1));
+    step(&mut book, 1, LedgerEvent::Ended { finish: Finish::Goodbye(Outcome::Completed) });
+    let total = total(&book);
+    assert_eq!((total.requested, total.attempted, total.established, total.completed), (1, 1, 1, 1));
+    let row = |cause, backend| RetriedRow { cause, backend: Some(backend), count: 1 };
+    assert_eq!(book.retries().rows(), [row(FailureCause::Rejected, 0), row(FailureCause::Reset, 1)]);
+    assert!(book.irregular().is_empty(), "{:?}", book.irregular());
+}
+
+#[test]
+fn steps_of_a_retry_out_of_order_are_a_fault() {
+    let mut book = Book::default();
+    step(&mut book, 1, scheduled(1));
+    step(&mut book, 1, LedgerEvent::Retried { cause: FailureCause::Rejected });
+    assert_eq!(book.irregular().len(), 1);
+    dial(&mut book, 2);
+    step(&mut book, 2, LedgerEvent::Attempted { backend: Some(1), report_age_us: None });
+    assert_eq!(book.irregular().len(), 2);
+    step(&mut book, 2, LedgerEvent::Retried { cause: FailureCause::Rejected });
+    step(&mut book, 2, accepted(2));
+    assert_eq!(book.irregular().len(), 3);
+    assert_eq!(total(&book).dialling, 1);
+}
+
+/// The driver's own balancer refuses: never dialled, and what `expect: rejected` is for; dialled before or not.
+#[test]
+fn no_backend_is_a_refusal() {
+    for expect in [None, Some(Expect::Rejected)] {
+        let mut book = Book::new(vec![expect]);
+        step(&mut book, 1, scheduled(1));
+        step(&mut book, 1, LedgerEvent::Failed { cause: FailureCause::NoBackend });
+        dial(&mut book, 2);
+        step(&mut book, 2, LedgerEvent::Retried { cause: FailureCause::Rejected });
+        step(&mut book, 2, LedgerEvent::Failed { cause: FailureCause::NoBackend });
+        let total = total(&book);
+        let planned = if expect.is_some() { 2 } else { 0 };
+        assert_eq!((total.not_attempted, total.not_established, total.refused_as_planned), (1, 1, planned));
+        assert_eq!(errors(&book), if planned > 0 { vec![] } else { vec![("no_backend".to_owned(), 2)] });
+        assert!(book.sessions.values().all(|session| !session.in_doubt()));
+    }
+}
+
+/// What the plan kills although it was to end otherwise is dropped: no failure, and no good end.
+#[test]
+fn sessions_that_were_to_end_otherwise_are_dropped_by_a_kill() {
+    let mut book = Book::default();
+    establish(&mut book, 1);
+    let waits = LedgerEvent::Scheduled { scenario: 0, protocol: Protocol::Grpc, end: EndKind::KillBackend, client_ref: "run-2".into() };
+    step(&mut book, 2, waits);
+    step(&mut book, 2, LedgerEvent::Attempted { backend: Some(0), report_age_us: None });
+    step(&mut book, 2, accepted(2));
+    let boot = book.boot("x");
+    book.backend_killed(0, boot, 20);
+    let total = total(&book);
+    assert_eq!((total.interrupted, total.dropped, total.completed, total.sessions_failed()), (2, 1, 0, 0));
+}
+
 #[test]
 fn contradictions_are_named() {
     let wrong = Funnel { requested: 3, attempted: 2, ..Funnel::default() };
@@ -167,8 +235,12 @@ fn contradictions_are_named() {
 
 proptest! {
     #[test]
-    fn any_order_of_steps_adds_up(steps in prop::collection::vec((0..6u64, 0..9u8), 0..200)) {
+    fn any_order_of_steps_adds_up(steps in prop::collection::vec((0..6u64, 0..13u8), 0..200), front in any::<bool>()) {
         let mut book = Book::new(vec![Some(Expect::Rejected)]);
+        if front {
+            book = book.behind_front();
+        }
+        let mut retries = 0;
         for (index, kind) in steps {
             let event = match kind {
                 0 => scheduled(index),
@@ -178,7 +250,11 @@ proptest! {
                 4 => LedgerEvent::Ended { finish: Finish::Goodbye(Outcome::Completed) },
                 5 => LedgerEvent::Failed { cause: FailureCause::Rejected },
                 6 => LedgerEvent::Failed { cause: FailureCause::Eof },
-                7 => {
+                7 => LedgerEvent::Retried { cause: FailureCause::Rejected },
+                8 => LedgerEvent::Retried { cause: FailureCause::Reset },
+                9 => LedgerEvent::Failed { cause: FailureCause::NoBackend },
+                10 => LedgerEvent::Attempted { backend: None, report_age_us: None },
+                11 => {
                     book.worker_lost(lost(index % 2 == 0));
                     continue;
                 }
@@ -190,6 +266,8 @@ proptest! {
             };
             step(&mut book, index, event);
             let total = total(&book);
+            prop_assert!(book.retries().total() >= retries);
+            retries = book.retries().total();
             prop_assert!(total.requested >= total.attempted && total.attempted >= total.established);
         }
     }

@@ -1,13 +1,17 @@
 //! The proof of the proof: it names each defect with its size, and is silent without one.
 
+mod fleet;
 mod funnel;
 mod sim;
 
 use proptest::prelude::*;
 
-use self::sim::{Defect, Fate, Spec, World};
+use self::sim::{Defect, Detour, Fate, Spec, World};
 use super::*;
 use crate::plan::{EndKind, Protocol};
+
+/// A stop that no poll sees; a shorter one is the backend's own slowness, and may make it late.
+const LONG_STOP: std::ops::Range<u64> = 600..3_000;
 
 const ABRUPT: [EndKind; 4] = [EndKind::Cancel, EndKind::TcpFin, EndKind::TcpRst, EndKind::HalfOpen];
 
@@ -19,9 +23,15 @@ fn spec() -> impl Strategy<Value = Spec> {
         1 => Just(Fate::Breaks),
         2 => Just(Fate::Rejected),
         1 => any::<bool>().prop_map(|counted| Fate::StartTimeout { counted }),
+        1 => any::<bool>().prop_map(|counted| Fate::Unavailable { counted }),
     ];
-    (0..12_000_u64, 0..6_000_u64, fate, 0..2_u32, 0..2_u32, 0..200_u64, 0..1_900_u64).prop_map(
-        |(start_ms, life_ms, fate, worker, shard, delay_ms, notice_ms)| Spec {
+    let detour = prop_oneof![
+        4 => Just(Detour::None),
+        1 => Just(Detour::Refused),
+        1 => any::<bool>().prop_map(|counted| Detour::Broken { counted }),
+    ];
+    (0..12_000_u64, 0..6_000_u64, fate, 0..2_u32, 0..2_u32, 0..200_u64, 0..1_900_u64, detour).prop_map(
+        |(start_ms, life_ms, fate, worker, shard, delay_ms, notice_ms, detour)| Spec {
             start_ms,
             life_ms,
             fate,
@@ -29,6 +39,7 @@ fn spec() -> impl Strategy<Value = Spec> {
             shard,
             delay_ms,
             notice_ms,
+            detour,
         },
     )
 }
@@ -56,6 +67,7 @@ fn mix(n: u64) -> Vec<Spec> {
         shard: (i % 2) as u32,
         delay_ms: i % 50,
         notice_ms: (i * 13) % 900,
+        detour: Detour::None,
     };
     (0..n).map(one).collect()
 }
@@ -104,7 +116,7 @@ proptest! {
 
     #[test]
     fn missing_polls_and_stops_are_not_held_against_a_clean_backend(
-        specs in specs(), log in any::<bool>(), blind in (0..9_000_u64, 0..6_000_u64), stop in (0..9_000_u64, 0..3_000_u64)
+        specs in specs(), log in any::<bool>(), blind in (0..9_000_u64, 0..6_000_u64), stop in (0..9_000_u64, LONG_STOP)
     ) {
         let blind = Some((blind.0, blind.0 + blind.1));
         silent(&World { log, blind, ..World::of(specs.clone()) })?;
@@ -267,6 +279,34 @@ fn a_restart_that_nobody_planned_is_not_a_pass() {
     let verdict = ledger.verdict();
     assert_eq!(names(&verdict), [(DefectName::Unverified, 1)]);
     assert!(verdict.findings[0].evidence.contains("replaced"), "{}", verdict.findings[0].evidence);
+}
+
+/// Accepted under a name that no backend of the run has: nobody's counters say anything of it.
+#[test]
+fn a_session_of_an_unknown_backend_is_no_pass() {
+    let mut config = LedgerConfig::new("run", 0, vec![BackendConfig { watched: true, fresh: false }]);
+    config.front = true;
+    let mut ledger = Ledger::new(config);
+    let source = SourceId { worker: 0, shard: 0 };
+    ledger.open(source, 0);
+    ledger.sample(idle_sample(0, "boot-1"));
+    let scheduled = LedgerEvent::Scheduled { scenario: 0, protocol: Protocol::Grpc, end: EndKind::Graceful, client_ref: "run-1".into() };
+    let events = [
+        scheduled,
+        LedgerEvent::Attempted { backend: None, report_age_us: None },
+        LedgerEvent::Accepted { session_id: "s".into(), backend_id: "stranger".into(), boot_id: "x".into() },
+        LedgerEvent::Ended { finish: Finish::Goodbye(proto::frame::Outcome::Completed) },
+    ];
+    let entry = |(n, event)| LedgerEntry { index: proto::ids::PlanIndex(1), at_us: 10 + n as u64, event };
+    ledger.entries(source, events.into_iter().enumerate().map(entry).collect(), 1_000);
+    ledger.source_done(source);
+    for n in 1..5 {
+        ledger.sample(idle_sample(n * 250_000, "boot-1"));
+    }
+    assert_eq!((ledger.backend_of("b"), ledger.backend_of("stranger")), (Some(0), None));
+    let verdict = ledger.verdict();
+    assert_eq!((verdict.judgement, names(&verdict)), (Judgement::Unverified, vec![(DefectName::Unverified, 1)]));
+    assert!(verdict.notes.iter().any(|note| note.contains("`stranger`, which no backend of this run has")), "{:?}", verdict.notes);
 }
 
 fn idle_sample(at_us: u64, boot: &str) -> crate::counters::CounterSample {

@@ -1,6 +1,6 @@
-//! A backend in virtual time, with every defect, and a driver that tells the ledger what it did.
+//! Backends in virtual time, one of them with every defect, a front if wanted, and a driver that tells the ledger what it did.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use agent_server::admin::wire::{EndRecord, SessionJson, SnapshotJson};
 use proto::{frame::Outcome, ids::PlanIndex};
@@ -37,6 +37,22 @@ pub(super) enum Fate {
     StartTimeout {
         counted: bool,
     },
+    /// UNAVAILABLE: the backend's word that it drains, or the front's own, which may say so of a session that a backend has counted.
+    Unavailable {
+        counted: bool,
+    },
+}
+
+/// What happens before a session gets to its backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Detour {
+    None,
+    /// Another backend refuses it.
+    Refused,
+    /// The dial to another backend breaks; that one counted it if so.
+    Broken {
+        counted: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,9 +66,12 @@ pub(super) struct Spec {
     pub(super) delay_ms: u64,
     /// How long the backend takes to notice an abrupt end.
     pub(super) notice_ms: u64,
+    /// Of no account with one backend.
+    pub(super) detour: Detour,
 }
 
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "what varies on its own from test to test")]
 pub(super) struct World {
     pub(super) specs: Vec<Spec>,
     pub(super) defect: Option<(Defect, f64)>,
@@ -70,6 +89,14 @@ pub(super) struct World {
     pub(super) stopped: Option<(u64, u64)>,
     /// Others' sessions that live all the time.
     pub(super) others: u64,
+    /// So many backends; sessions go to each in turn. Kills strike the first.
+    pub(super) backends: usize,
+    /// A balancer of somebody else's stands before them, and dials again by itself.
+    pub(super) front: bool,
+    /// Index of the one with the defect.
+    pub(super) struck: usize,
+    /// The names of the backends by index; the default tells them apart.
+    pub(super) ids: fn(usize) -> String,
 }
 
 impl World {
@@ -86,7 +113,16 @@ impl World {
             blind: None,
             stopped: None,
             others: 0,
+            backends: 1,
+            front: false,
+            struck: 0,
+            ids: |backend| format!("b{backend}"),
         }
+    }
+
+    /// Three backends, the second with the defect.
+    pub(super) fn of_three(specs: Vec<Spec>, front: bool) -> Self {
+        Self { backends: 3, front, struck: 1, fresh: !front, ..Self::of(specs) }
     }
 }
 
@@ -94,17 +130,37 @@ type Step = (u64, SourceId, LedgerEntry);
 
 #[derive(Debug, Clone, Copy)]
 enum Op {
-    Start(usize),
-    End(usize, Outcome),
+    Start(Whose),
+    End(Whose, Outcome),
     /// A late decrement.
-    Count(usize, Outcome),
+    Count(Whose, Outcome),
     Reject(usize),
     Boot(u32),
 }
 
+/// A session as a backend knows it.
+#[derive(Debug, Clone, Copy)]
+struct Whose {
+    index: usize,
+    /// It went on elsewhere.
+    detour: bool,
+}
+
+impl Whose {
+    fn id(self) -> String {
+        format!("{}{}", if self.detour { "d" } else { "s" }, self.index)
+    }
+}
+
+/// When, which backend, what.
+type Work = (u64, usize, Op);
+
 #[derive(Debug, Default)]
 struct Server {
+    backend: usize,
     boot: u32,
+    /// Boot and number of the next end that the driver will ask for.
+    read: (u32, u64),
     started: u64,
     active: i64,
     ended: BTreeMap<String, u64>,
@@ -121,11 +177,17 @@ pub(super) struct Ran {
     pub(super) settled_after_ms: u64,
     /// Goodbyes that the driver told of.
     pub(super) goodbyes: u64,
+    /// Retries that the driver told of.
+    pub(super) retries: u64,
     pub(super) samples: Vec<crate::ledger::ConvergenceSample>,
 }
 
 pub(super) fn reference(index: usize) -> String {
     format!("run-{index}")
+}
+
+fn boot_id(backend: usize, boot: u32) -> String {
+    if backend == 0 { format!("boot-{boot}") } else { format!("backend-{backend}-boot-{boot}") }
 }
 
 fn at(ms: u64) -> u64 {
@@ -134,30 +196,34 @@ fn at(ms: u64) -> u64 {
 
 impl World {
     /// Driver's steps and the backend's operations, by time.
-    fn script(&self) -> (Vec<Step>, Vec<(u64, Op)>) {
+    fn script(&self) -> (Vec<Step>, Vec<Work>) {
         let (mut steps, mut ops) = (Vec::new(), Vec::new());
         for (i, spec) in self.specs.iter().enumerate() {
             self.session(i, spec, &mut steps, &mut ops);
         }
         if let Some((kill, comes_back)) = self.kill_backend {
-            ops.push((at(kill), Op::Boot(if comes_back { 2 } else { 0 })));
+            ops.push((at(kill), 0, Op::Boot(if comes_back { 2 } else { 0 })));
         }
         steps.sort_by_key(|(at, _, _)| *at);
-        ops.sort_by_key(|(at, _)| *at);
+        ops.sort_by_key(|(at, _, _)| *at);
         (steps, ops)
     }
 
-    fn session(&self, i: usize, spec: &Spec, steps: &mut Vec<Step>, ops: &mut Vec<(u64, Op)>) {
+    #[expect(clippy::too_many_lines, reason = "one life, from its schedule to its end")]
+    fn session(&self, i: usize, spec: &Spec, steps: &mut Vec<Step>, ops: &mut Vec<Work>) {
         let source = SourceId { worker: spec.worker, shard: spec.shard };
+        let home = i % self.backends;
         let worker_dies = self.kill_worker.filter(|(worker, _)| *worker == spec.worker).map(|(_, ms)| at(ms));
-        let (begin, news) = (at(spec.start_ms) + i as u64, 1 + spec.delay_ms * MS / 2);
+        let (scheduled, news) = (at(spec.start_ms) + i as u64, 1 + spec.delay_ms * MS / 2);
+        let detour = if self.backends > 1 { spec.detour } else { Detour::None };
+        let begin = if detour == Detour::None { scheduled } else { self.unstopped(scheduled + news) + news };
         let counted = self.unstopped(begin + news);
         let accepted = counted + news;
         let backend_dies = self.kill_backend.map(|(ms, _)| at(ms));
         // Nothing happens to a backend while it is dead: sessions begin before the kill with time to spare, or after its return.
-        let on_dead = backend_dies.is_some_and(|dies| counted < dies);
+        let on_dead = home == 0 && backend_dies.is_some_and(|dies| counted < dies);
         let cut = [worker_dies, backend_dies.filter(|_| on_dead)].into_iter().flatten().min().unwrap_or(u64::MAX);
-        if worker_dies.is_some_and(|dies| begin >= dies) {
+        if worker_dies.is_some_and(|dies| scheduled >= dies) {
             return;
         }
         let mut tell = |at_us: u64, event: LedgerEvent| {
@@ -165,10 +231,10 @@ impl World {
                 steps.push((at_us, source, LedgerEntry { index: PlanIndex(i as u64), at_us, event }));
             }
         };
-        let mut serve = |at_us: u64, op: Op| {
+        let mut serve_at = |at_us: u64, backend: usize, op: Op| {
             let at_us = self.unstopped(at_us);
-            if !(on_dead && backend_dies.is_some_and(|dies| at_us >= dies)) {
-                ops.push((at_us, op));
+            if !(on_dead && backend == home && backend_dies.is_some_and(|dies| at_us >= dies)) {
+                ops.push((at_us, backend, op));
             }
         };
         let over = accepted + spec.life_ms * MS + 1;
@@ -180,8 +246,38 @@ impl World {
             EndKind::Graceful
         };
         let protocol = if i.is_multiple_of(2) { Protocol::Grpc } else { Protocol::Websocket };
-        tell(begin, LedgerEvent::Scheduled { scenario: 0, protocol, end, client_ref: reference(i) });
-        tell(begin, LedgerEvent::Attempted { backend: Some(0), report_age_us: None });
+        let dial = |backend: usize| LedgerEvent::Attempted { backend: (!self.front).then_some(backend), report_age_us: None };
+        tell(scheduled, LedgerEvent::Scheduled { scenario: 0, protocol, end, client_ref: reference(i) });
+        let elsewhere = (home + 1) % self.backends;
+        let cause = match detour {
+            Detour::None => None,
+            Detour::Refused => {
+                serve_at(scheduled + news, elsewhere, Op::Reject(i));
+                Some(FailureCause::Rejected)
+            }
+            Detour::Broken { counted } => {
+                if counted {
+                    let whose = Whose { index: i, detour: true };
+                    serve_at(scheduled + news, elsewhere, Op::Start(whose));
+                    serve_at(scheduled + news + 1 + spec.notice_ms * MS, elsewhere, Op::End(whose, Outcome::Cancelled));
+                }
+                Some(FailureCause::Reset)
+            }
+        };
+        if let Some(cause) = cause.filter(|_| !self.front) {
+            tell(scheduled, dial(elsewhere));
+            tell(begin, LedgerEvent::Retried { cause });
+        }
+        if worker_dies.is_some_and(|dies| begin >= dies) {
+            if self.front {
+                tell(scheduled, dial(home));
+            }
+            return;
+        }
+        // A front dials again by itself: the driver hears nothing of it.
+        tell(if self.front { scheduled } else { begin }, dial(home));
+        let mut serve = |at_us: u64, op: Op| serve_at(at_us, home, op);
+        let whose = Whose { index: i, detour: false };
         match spec.fate {
             Fate::Rejected => {
                 serve(counted, Op::Reject(i));
@@ -189,23 +285,30 @@ impl World {
             }
             Fate::StartTimeout { counted: started } => {
                 if started {
-                    serve(counted, Op::Start(i));
-                    serve(counted + spec.notice_ms * MS + 1, Op::End(i, Outcome::Cancelled));
+                    serve(counted, Op::Start(whose));
+                    serve(counted + spec.notice_ms * MS + 1, Op::End(whose, Outcome::Cancelled));
                 }
                 return tell(counted + 1, LedgerEvent::Failed { cause: FailureCause::StartTimeout });
             }
+            Fate::Unavailable { counted: started } => {
+                if started && self.front {
+                    serve(counted, Op::Start(whose));
+                    serve(counted + spec.notice_ms * MS + 1, Op::End(whose, Outcome::Cancelled));
+                }
+                return tell(counted + 1, LedgerEvent::Failed { cause: FailureCause::Draining });
+            }
             Fate::Ends(_) | Fate::ServerTimeout | Fate::Breaks => {}
         }
-        serve(counted, Op::Start(i));
-        let boot = if self.kill_backend.is_none() || on_dead { "boot-1" } else { "boot-2" };
-        let boot_id = boot.to_owned();
+        serve(counted, Op::Start(whose));
+        let boot_id = boot_id(home, if home > 0 || self.kill_backend.is_none() || on_dead { 1 } else { 2 });
+        let backend_id = (self.ids)(home);
         if cut <= accepted || cut <= over {
             // The kill decides; what the worker had told by then is told.
             if accepted < cut {
-                tell(accepted, LedgerEvent::Accepted { session_id: format!("s{i}"), backend_id: "b".into(), boot_id });
+                tell(accepted, LedgerEvent::Accepted { session_id: format!("s{i}"), backend_id, boot_id });
             }
             if worker_dies == Some(cut) {
-                serve(cut.max(counted) + spec.notice_ms * MS, Op::End(i, Outcome::Cancelled));
+                serve(cut.max(counted) + spec.notice_ms * MS, Op::End(whose, Outcome::Cancelled));
             } else {
                 let lost = cut + 1 + spec.delay_ms * MS;
                 if accepted < cut {
@@ -216,28 +319,28 @@ impl World {
             }
             return;
         }
-        tell(accepted, LedgerEvent::Accepted { session_id: format!("s{i}"), backend_id: "b".into(), boot_id });
+        tell(accepted, LedgerEvent::Accepted { session_id: format!("s{i}"), backend_id, boot_id });
         match spec.fate {
             Fate::Ends(EndKind::Graceful) => {
                 tell(over, LedgerEvent::Forced { kind: EndKind::Graceful });
-                serve(over + news, Op::End(i, Outcome::Completed));
+                serve(over + news, Op::End(whose, Outcome::Completed));
                 tell(self.unstopped(over + news) + news, LedgerEvent::Ended { finish: Finish::Goodbye(Outcome::Completed) });
             }
             Fate::ServerTimeout => {
-                serve(over, Op::End(i, Outcome::TimedOut));
+                serve(over, Op::End(whose, Outcome::TimedOut));
                 tell(self.unstopped(over) + 2 * news, LedgerEvent::Ended { finish: Finish::ByServer(Outcome::TimedOut) });
             }
             Fate::Breaks => {
-                serve(over + news, Op::End(i, Outcome::Cancelled));
+                serve(over + news, Op::End(whose, Outcome::Cancelled));
                 tell(over, LedgerEvent::Ended { finish: Finish::Lost(FailureCause::Eof) });
             }
             Fate::Ends(kind) => {
                 tell(over, LedgerEvent::Forced { kind });
                 let outcome = if kind == EndKind::HalfOpen { Outcome::TimedOut } else { Outcome::Cancelled };
-                serve(over + spec.notice_ms * MS + 1, Op::End(i, outcome));
+                serve(over + spec.notice_ms * MS + 1, Op::End(whose, outcome));
                 tell(over + 1, LedgerEvent::Ended { finish: Finish::Forced(kind) });
             }
-            Fate::Rejected | Fate::StartTimeout { .. } => {}
+            Fate::Rejected | Fate::StartTimeout { .. } | Fate::Unavailable { .. } => {}
         }
     }
 
@@ -247,7 +350,7 @@ impl World {
 
     fn strikes(&self, defect: Defect, server: &mut Server) -> bool {
         let Some((on, rate)) = self.defect else { return false };
-        if on != defect {
+        if on != defect || server.backend != self.struck {
             return false;
         }
         if server.strikes == 0 && server.accumulator == 0.0 {
@@ -262,14 +365,14 @@ impl World {
         true
     }
 
-    fn apply(&self, server: &mut Server, at_us: u64, op: Op, later: &mut Vec<(u64, Op)>) {
+    fn apply(&self, server: &mut Server, at_us: u64, op: Op, later: &mut Vec<Work>) {
         match op {
             Op::Boot(boot) => {
-                let (accumulator, strikes) = (server.accumulator, server.strikes);
-                *server = Server { boot, accumulator, strikes, ..Server::default() };
+                let Server { backend, read, accumulator, strikes, .. } = *server;
+                *server = Server { backend, boot, read, accumulator, strikes, ..Server::default() };
             }
-            Op::Start(i) => {
-                server.live.insert(format!("s{i}"), reference(i));
+            Op::Start(whose) => {
+                server.live.insert(whose.id(), reference(whose.index));
                 if !self.strikes(Defect::NeverAdded, server) {
                     server.started += 1;
                     server.active += 1;
@@ -281,27 +384,27 @@ impl World {
                     count(server, at_us, "", &reference(i), Outcome::Cancelled);
                 }
             }
-            Op::End(i, outcome) => {
+            Op::End(whose, outcome) => {
                 let timeout = outcome == Outcome::TimedOut;
                 let abrupt = outcome != Outcome::Completed;
                 if (abrupt && self.strikes(Defect::Ghost, server)) || (timeout && self.strikes(Defect::ForgetOnTimeout, server)) {
                     return;
                 }
                 if abrupt && self.strikes(Defect::LateDecrement, server) {
-                    later.push((at_us + 5_000 * MS, Op::Count(i, outcome)));
+                    later.push((at_us + 5_000 * MS, server.backend, Op::Count(whose, outcome)));
                     return;
                 }
                 let twice = abrupt && self.strikes(Defect::DoubleDecrement, server);
                 let wrong = abrupt && self.strikes(Defect::WrongOutcome, server);
                 let outcome = if wrong { Outcome::Completed } else { outcome };
                 for _ in 0..=u8::from(twice) {
-                    count(server, at_us, &format!("s{i}"), &reference(i), outcome);
+                    count(server, at_us, &whose.id(), &reference(whose.index), outcome);
                 }
-                server.live.remove(&format!("s{i}"));
+                server.live.remove(&whose.id());
             }
-            Op::Count(i, outcome) => {
-                count(server, at_us, &format!("s{i}"), &reference(i), outcome);
-                server.live.remove(&format!("s{i}"));
+            Op::Count(whose, outcome) => {
+                count(server, at_us, &whose.id(), &reference(whose.index), outcome);
+                server.live.remove(&whose.id());
             }
         }
     }
@@ -318,12 +421,12 @@ impl World {
             frames_out: 0,
         };
         CounterSample {
-            backend: 0,
+            backend: server.backend,
             asked_at_us: asked,
             answered_at_us: answered,
             snapshot: SnapshotJson {
-                backend_id: "b".into(),
-                boot_id: format!("boot-{}", server.boot),
+                backend_id: (self.ids)(server.backend),
+                boot_id: boot_id(server.backend, server.boot),
                 captured_at_us: cut,
                 exact: true,
                 started: server.started + self.others,
@@ -350,17 +453,18 @@ impl World {
         }
     }
 
-    fn ends(&self, server: &Server, read: &mut (u32, u64)) -> (Vec<EndRecord>, u64) {
-        let after = if read.0 == server.boot { read.1 } else { 0 };
+    fn ends(&self, server: &mut Server) -> (Vec<EndRecord>, u64) {
+        let after = if server.read.0 == server.boot { server.read.1 } else { 0 };
         let total = server.ends.len() as u64;
         let oldest = server.ends.len().saturating_sub(self.ring) as u64;
-        *read = (server.boot, total);
+        server.read = (server.boot, total);
         (server.ends.iter().filter(|e| e.seq >= after.max(oldest)).cloned().collect(), total)
     }
 
     pub(super) fn run(&self) -> Ran {
         let (steps, ops) = self.script();
-        let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: true, fresh: self.fresh }]);
+        let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: true, fresh: self.fresh }; self.backends]);
+        config.front = self.front;
         config.windows = Windows::default().with(EndKind::HalfOpen, 4_000 * MS);
         config.settle_us = 8_000 * MS;
         let mut ledger = Ledger::new(config);
@@ -369,11 +473,10 @@ impl World {
         for source in &sources {
             ledger.open(*source, T0);
         }
-        let mut server = Server { boot: 1, ..Server::default() };
-        let (mut ops, mut told) = (std::collections::VecDeque::from(ops), BTreeMap::<SourceId, usize>::new());
-        let mut read = (0, 0);
-        let last = steps.iter().map(|(at, _, _)| *at).chain(ops.iter().map(|(at, _)| *at)).max().unwrap_or(T0).max(at(1));
-        let (mut worker_lost, mut backend_killed, mut goodbyes) = (false, false, 0);
+        let mut servers: Vec<Server> = (0..self.backends).map(|backend| Server { backend, boot: 1, ..Server::default() }).collect();
+        let (mut ops, mut told) = (VecDeque::from(ops), BTreeMap::<SourceId, usize>::new());
+        let last = steps.iter().map(|(at, _, _)| *at).chain(ops.iter().map(|(at, _, _)| *at)).max().unwrap_or(T0).max(at(1));
+        let (mut worker_lost, mut backend_killed, mut goodbyes, mut retries) = (false, false, 0, 0);
         for tick in 0..4_000 {
             // Every 50 ms the world moves on, every 100 ms shards tell, every 250 ms the counters are read.
             let now = at(tick * 50);
@@ -381,7 +484,7 @@ impl World {
                 backend_killed = true;
                 ledger.backend_killed(0, "boot-1", at(ms));
             }
-            self.serve_until(&mut server, &mut ops, now);
+            self.serve_until(&mut servers, &mut ops, now);
             if tick % 2 == 0 && now <= last + 200 * MS {
                 for source in sources.iter().filter(|s| !(worker_lost && self.kill_worker.is_some_and(|(w, _)| w == s.worker))) {
                     // A doomed worker tells nothing in its last moments.
@@ -391,6 +494,7 @@ impl World {
                     let from = told.insert(*source, mine.len()).unwrap_or(0);
                     let goodbye = |e: &&&LedgerEntry| matches!(e.event, LedgerEvent::Ended { finish: Finish::Goodbye(_) });
                     goodbyes += mine[from..].iter().filter(goodbye).count() as u64;
+                    retries += mine[from..].iter().filter(|e| matches!(e.event, LedgerEvent::Retried { .. })).count() as u64;
                     ledger.entries(*source, mine[from..].iter().map(|e| (*e).clone()).collect(), to);
                 }
             }
@@ -404,52 +508,48 @@ impl World {
                 }
             }
             if tick % 5 == 0 {
-                self.poll(&mut ledger, &mut server, &mut ops, now, &mut read);
+                for backend in 0..self.backends {
+                    self.poll(&mut ledger, backend, &mut servers, &mut ops, now + backend as u64 * MS);
+                }
             }
             if ledger.settled(now) {
                 let verdict = ledger.verdict();
                 let settled_after_ms = now.saturating_sub(last) / MS;
-                return Ran { verdict, strikes: server.strikes, settled_after_ms, goodbyes, samples: ledger.drain_convergence().0 };
+                let strikes = servers.iter().map(|server| server.strikes).sum();
+                return Ran { verdict, strikes, settled_after_ms, goodbyes, retries, samples: ledger.drain_convergence().0 };
             }
         }
         panic!("the ledger never settled: {:#?}", ledger.live());
     }
 
-    fn serve_until(&self, server: &mut Server, ops: &mut std::collections::VecDeque<(u64, Op)>, now: u64) {
-        while ops.front().is_some_and(|(at, _)| *at <= now) {
+    fn serve_until(&self, servers: &mut [Server], ops: &mut VecDeque<Work>, now: u64) {
+        while ops.front().is_some_and(|(at, _, _)| *at <= now) {
             let mut later = Vec::new();
-            if let Some((at_us, op)) = ops.pop_front() {
-                self.apply(server, at_us, op, &mut later);
+            if let Some((at_us, backend, op)) = ops.pop_front() {
+                self.apply(&mut servers[backend], at_us, op, &mut later);
             }
-            for (at_us, op) in later {
-                let place = ops.partition_point(|(other, _)| *other <= at_us);
-                ops.insert(place, (at_us, op));
+            for work in later {
+                let place = ops.partition_point(|other| other.0 <= work.0);
+                ops.insert(place, work);
             }
         }
     }
 
-    fn poll(
-        &self,
-        ledger: &mut Ledger,
-        server: &mut Server,
-        ops: &mut std::collections::VecDeque<(u64, Op)>,
-        now: u64,
-        read: &mut (u32, u64),
-    ) {
+    fn poll(&self, ledger: &mut Ledger, backend: usize, servers: &mut [Server], ops: &mut VecDeque<Work>, now: u64) {
         let within = |span: Option<(u64, u64)>| span.is_some_and(|(from, to)| (at(from)..at(to)).contains(&now));
-        let dead = self.kill_backend.is_some_and(|(ms, back)| now + 20 * MS >= at(ms) && (!back || now < at(ms + 500)));
+        let dead = backend == 0 && self.kill_backend.is_some_and(|(ms, back)| now + 20 * MS >= at(ms) && (!back || now < at(ms + 500)));
         if within(self.blind) || dead {
-            return ledger.gap(0, now, "refused");
+            return ledger.gap(backend, now, "refused");
         }
         if within(self.stopped) {
             return;
         }
         // The cut lies within the poll. Ends go on after it: before its time is taken, and before the log is read.
         let cut = now + 7 * MS;
-        self.serve_until(server, ops, cut);
-        let mut sample = self.sample(server, now, cut + 3 * MS, now + 19 * MS);
-        self.serve_until(server, ops, cut + 8 * MS);
-        let (ends, next_end) = self.ends(server, read);
+        self.serve_until(servers, ops, cut);
+        let mut sample = self.sample(&mut servers[backend], now, cut + 3 * MS, now + 19 * MS);
+        self.serve_until(servers, ops, cut + 8 * MS);
+        let (ends, next_end) = self.ends(&mut servers[backend]);
         sample.ends = self.log.then_some(ends);
         sample.snapshot.next_end = next_end;
         ledger.sample(sample);

@@ -236,6 +236,24 @@ fn prequal_takes_the_fastest_that_is_not_hot() {
 }
 
 #[test]
+fn the_pool_of_prequal_is_any_sixteen() {
+    // Equals in everything: whoever is first in the pool has it.
+    for backends in [2, 5, 16, 17, 40] {
+        let counts = deal_short(&mut router("prequal", backends), backends, 20_000, Micros(1));
+        let (got, want) = (counts.iter().map(|count| *count as f64 / 20_000.0), 1.0 / backends as f64);
+        got.for_each(|share| near(share, want, 6.0 * (want / 20_000.0).sqrt()));
+        // The one that is fast has it as often as it is in the pool, and never when it is not.
+        let mut router = router("prequal", backends);
+        (0..backends).for_each(|backend| {
+            let grant = Grant { backend, balancer: 0, at: Micros(1), report_age: None };
+            router.accepted(grant, Duration::from_millis(if backend == 1 { 10 } else { 20 }));
+        });
+        let counts = deal_short(&mut router, backends, 20_000, Micros(1));
+        near(counts[1] as f64 / 20_000.0, (16.0 / backends as f64).min(1.0), 0.02);
+    }
+}
+
+#[test]
 fn one_minus_load_is_random_by_what_is_left_below_the_threshold() {
     split("one_minus_load", [Some(load(0.1)), Some(load(0.7)), Some(load(0.75)), Some(load(0.76))], [0.9, 0.3, 0.25, 0.0]);
     split("one_minus_load", [Some(load(0.8)), Some(load(0.9)), Some(load(1.5))], [2.0, 1.0, 0.0]);
