@@ -2,8 +2,12 @@
 //!
 //! `--cost speaking=200us,thinking=50us,idle=0` charges that much for every 20 ms frame of a session in the phase: of audio while somebody
 //! speaks, of time while nobody does. The cost is spent for real,
-//! on the thread that serves the session, measured by that thread's own CPU clock: a preempted thread does not get it for free. With
-//! `virtual:` in front the cost is only added up, and shown in `/snapshot` and `/metrics`.
+//! on the thread that serves the session, measured by that thread's own CPU clock: a preempted thread does not get it for free.
+//!
+//! `start=5ms` is what opening a session costs, once.
+//!
+//! With `virtual:` in front nothing is burnt: the cost is added up (`/snapshot`, `/metrics`) and queues for a [`crate::processor`] of
+//! `--cpu-cores`. While that is behind, sessions wait for it as they would for a busy CPU: their acceptance and their answers come later.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -14,19 +18,23 @@ use crate::tracker::Phase;
 
 /// No frame may cost more than this: a shard that burns longer than a frame lasts serves nobody.
 pub const MAX_COST: Duration = Duration::from_millis(20);
+/// Opening a session may cost more where nobody burns it.
+pub const MAX_VIRTUAL_START: Duration = Duration::from_secs(1);
 
-/// CPU time of a 20 ms frame, by phase.
+/// CPU time of a 20 ms frame, by phase, and of opening a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CostSpec {
     /// In the order of [`Phase::ALL`].
     per_frame: [Duration; 5],
-    /// Only added up.
+    /// Of opening a session.
+    start: Duration,
+    /// Not burnt.
     accounted: bool,
 }
 
 /// A text that is no cost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a cost: {reason}; write [virtual:]speaking=200us,thinking=50us,tool=0,idle=0")]
+#[error("`{text}` is not a cost: {reason}; write [virtual:]start=5ms,speaking=200us,thinking=50us,tool=0,idle=0")]
 pub struct CostError {
     text: String,
     reason: String,
@@ -38,6 +46,11 @@ impl CostSpec {
         self.per_frame[phase as usize]
     }
 
+    /// Of opening a session.
+    pub const fn start(&self) -> Duration {
+        self.start
+    }
+
     /// It is only accounted, not spent.
     pub const fn is_virtual(&self) -> bool {
         self.accounted
@@ -45,7 +58,15 @@ impl CostSpec {
 
     /// Spends the cost of one frame of `phase`: burns it, or returns it as microseconds to account.
     pub fn charge(&self, phase: Phase) -> u64 {
-        let cost = self.of(phase);
+        self.spend(self.of(phase))
+    }
+
+    /// As [`Self::charge`], for the opening of a session.
+    pub fn charge_start(&self) -> u64 {
+        self.spend(self.start)
+    }
+
+    fn spend(&self, cost: Duration) -> u64 {
         if cost.is_zero() {
             return 0;
         }
@@ -82,6 +103,14 @@ impl FromStr for CostSpec {
         for part in list.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let (name, cost) = part.split_once('=').ok_or_else(|| error(format!("`{part}` is not PHASE=TIME")))?;
             let cost = parse_duration(cost).map_err(|e| error(e.to_string()))?;
+            if name.trim() == "start" {
+                let most = if accounted { MAX_VIRTUAL_START } else { MAX_COST };
+                if cost > most {
+                    return Err(error(format!("opening a session may cost {} at most", format_duration(most))));
+                }
+                spec.start = cost;
+                continue;
+            }
             if cost > MAX_COST {
                 return Err(error(format!("{} is longer than the frame it is for ({})", format_duration(cost), format_duration(MAX_COST))));
             }
@@ -111,9 +140,10 @@ impl fmt::Display for CostSpec {
         if self.accounted {
             f.write_str("virtual:")?;
         }
-        let parts = Phase::ALL.iter().filter(|p| !self.of(**p).is_zero());
-        for (i, phase) in parts.enumerate() {
-            write!(f, "{}{}={}", if i == 0 { "" } else { "," }, phase.name(), format_duration(self.of(*phase)))?;
+        let phases = Phase::ALL.iter().map(|p| (p.name(), self.of(*p)));
+        let parts = std::iter::once(("start", self.start)).chain(phases).filter(|(_, cost)| !cost.is_zero());
+        for (i, (name, cost)) in parts.enumerate() {
+            write!(f, "{}{name}={}", if i == 0 { "" } else { "," }, format_duration(cost))?;
         }
         Ok(())
     }
@@ -142,7 +172,7 @@ mod tests {
         assert_eq!(spec.of(Phase::AgentSpeaking), Duration::from_micros(200));
         assert_eq!(spec.of(Phase::Thinking), Duration::from_micros(50));
         assert_eq!(spec.of(Phase::Listening), Duration::ZERO);
-        for text in ["", "virtual:", "virtual:speaking=1ms", "user_speaking=5us,tool=2ms"] {
+        for text in ["", "virtual:", "virtual:speaking=1ms", "user_speaking=5us,tool=2ms", "start=20ms", "virtual:start=1s,idle=1us"] {
             let spec: CostSpec = text.parse().unwrap();
             assert_eq!(spec.to_string().parse::<CostSpec>().unwrap(), spec, "{text}");
         }
@@ -150,9 +180,14 @@ mod tests {
 
     #[test]
     fn wrong_specs_say_why() {
-        for (text, why) in
-            [("speaking", "PHASE=TIME"), ("shouting=1us", "no phase"), ("idle=x", "duration"), ("idle=1s", "longer than the frame")]
-        {
+        for (text, why) in [
+            ("speaking", "PHASE=TIME"),
+            ("shouting=1us", "no phase"),
+            ("idle=x", "duration"),
+            ("idle=1s", "longer than the frame"),
+            ("start=21ms", "20ms at most"),
+            ("virtual:start=2s", "1s at most"),
+        ] {
             let error = text.parse::<CostSpec>().unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
         }
@@ -160,7 +195,8 @@ mod tests {
 
     #[test]
     fn a_virtual_cost_is_accounted_and_a_real_one_is_spent() {
-        let accounted: CostSpec = "virtual:speaking=200us".parse().unwrap();
+        let accounted: CostSpec = "virtual:start=200ms,speaking=200us".parse().unwrap();
+        assert_eq!(accounted.charge_start(), 200_000);
         assert_eq!(accounted.charge(Phase::AgentSpeaking), 200);
         assert_eq!(accounted.charge(Phase::Listening), 0);
         let real: CostSpec = "speaking=200us".parse().unwrap();

@@ -1,7 +1,7 @@
 //! The server as a whole: starts its threads, waits for the word to go, drains, stops.
 //!
-//! Threads: one for each shard ([`crate::shard`]), one for the admin endpoints ([`crate::admin`]), and the caller's, which accepts connections
-//! and waits for signals.
+//! Threads: one for each shard ([`crate::shard`]), one for the admin endpoints ([`crate::admin`]), one that measures load
+//! ([`crate::report::reporter`]), and the caller's, which accepts connections and waits for signals.
 //!
 //! Drain (SIGTERM, SIGINT, `POST /drain`, or the parent's end with `--stop-on-stdin-eof`): health goes `NOT_SERVING`; new sessions are refused
 //! (`UNAVAILABLE`, close code 1001); HTTP/2 connections get GOAWAY; the port stays open, so that health can be asked. When all sessions have
@@ -31,6 +31,7 @@ use crate::{
     dialect::{self, HEALTH_NAME},
     fault::{Defect, Defects},
     listen::{self, Dealer, Inbox},
+    report::{reporter::Reporter, usage::CpuTime},
     runtime::clock::Clock,
     shard::{Shard, Shared},
     tracker::Sessions,
@@ -76,7 +77,7 @@ struct Server {
     health: HealthReporter,
     address: SocketAddr,
     admin: SocketAddr,
-    /// Cancelled when the admin thread must go, last of all.
+    /// Cancelled when the admin thread and the reporter must go, last of all.
     admin_stop: CancellationToken,
 }
 
@@ -88,6 +89,7 @@ impl Server {
         for defect in &defects {
             tracing::warn!("THIS SERVER COUNTS WRONGLY ON PURPOSE: {defect:?}");
         }
+        let cpu = CpuTime::open(config.report.cpu).context("failed to find the CPU time for load reports")?;
         let listener = listen::bind(config.listen)
             .with_context(|| format!("failed to listen on {}: is another server there? choose a port with --listen", config.listen))?;
         let address = listener.local_addr()?;
@@ -102,6 +104,7 @@ impl Server {
         let sessions = Sessions::with_meddler(config.shards, config.max_sessions, unix, between);
         let shared = Shared::new(clock, config, sessions, meddler, backend_id, boot_id);
         let shards: Arc<[Arc<Shard>]> = (0..shared.config.shards).map(|_| Shard::new(Arc::clone(&shared))).collect();
+        let reporter = Reporter::new(Arc::clone(&shared), cpu.clone());
         let health = HealthReporter::new();
         let (dealer, inboxes) = Dealer::new(shards.len());
         let mut threads = Vec::new();
@@ -109,7 +112,8 @@ impl Server {
             threads.push(start_shard(index, Arc::clone(shard), inbox, &health)?);
         }
         let admin_stop = CancellationToken::new();
-        threads.push(admin::start(admin_listener, Arc::clone(&shared), Arc::clone(&shards), admin_stop.clone())?);
+        threads.push(reporter.start(admin_stop.clone())?);
+        threads.push(admin::start(admin_listener, Arc::clone(&shared), Arc::clone(&shards), cpu, admin_stop.clone())?);
         Ok(Self { shared, shards, threads, listener, dealer, health, address, admin, admin_stop })
     }
 

@@ -243,7 +243,7 @@ fuzz_target!(|input: Input<'_>| {
     let mut rules = Rules::default();
     let now = Micros(5_000_000);
     let format = start.format;
-    let session = Session::new(CONFIG.clone(), 3, "s".to_owned(), start, now, &mut rules.out);
+    let session = Session::new(CONFIG.clone(), 3, "s".to_owned(), start, Duration::ZERO, now, &mut rules.out);
     rules.see(&session, now, false);
     assert!(rules.accepted);
     let mut bench = Bench { session, rules, now, format, sequence: 0 };

@@ -8,6 +8,7 @@ pub mod cli;
 pub mod counters;
 pub mod dialect;
 pub mod engine;
+pub mod feed;
 pub mod ledger;
 pub mod plan;
 pub mod profile;

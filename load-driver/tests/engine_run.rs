@@ -95,7 +95,7 @@ fn run(yaml: &str, target: &str, mut meanwhile: impl FnMut(&EngineHandle, &Heard
     let (sender, mut events) = mpsc::channel(64);
     let targets = Arc::new(Targets::resolve(&[target.to_owned()]).expect("an address"));
     let options = EngineOptions { shards: 2, ..EngineOptions::default() };
-    let handle = Engine::start(plan(yaml), options, targets, Clock::start(), sender).expect("starts");
+    let handle = Engine::start(plan(yaml), options, targets, None, Clock::start(), sender).expect("starts");
     let (mut heard, mut watermarks) = (Heard::default(), BTreeMap::new());
     while heard.done < 2 {
         heard.hear(events.blocking_recv().expect("shards say when they are done"), &mut watermarks);
@@ -279,7 +279,7 @@ fn a_worker_runs_its_part_and_leaves_when_its_input_ends() {
         let (input, mut commands) = std::io::pipe().expect("a pipe");
         let (mut events, output) = std::io::pipe().expect("a pipe");
         let plan = whole.clone();
-        let thread = std::thread::spawn(move || run_worker(std::io::BufReader::new(input), output, |_| Ok(plan)));
+        let thread = std::thread::spawn(move || run_worker(std::io::BufReader::new(input), output, |_| Ok(plan.into())));
         writeln!(commands, "{}", serde_json::to_string(&job).expect("json")).expect("written");
         assert!(matches!(read_event(&mut events), Ok(Some(EngineEvent::Ready))), "a worker is ready before it is started");
         let start = WorkerCommand::Start { epoch_unix_us: Clock::start().unix_us(Micros::ZERO) };

@@ -121,3 +121,41 @@ fn a_failed_threshold_is_a_failed_test_case() {
     // The threshold, and the verdict because of it.
     assert_eq!(junit.matches("<failure").count(), 2, "{junit}");
 }
+
+/// Two backends, one of which has a single place: settings of an entry go over the common ones, and only there.
+const UNEQUAL: &str = "
+name: unequal
+driver: {shards: 1, max_schedule_lag: 2s}
+server: {shards: 1, max_sessions: 50}
+backends:
+  - {server: {max_sessions: 1}}
+  - {}
+defaults:
+  executor: constant-arrival-rate
+  rate: 3
+  duration: 1s
+  gracefulStop: 6s
+  session_length: 3s
+  conversations: [{turns: [{wait: 500ms}]}]
+scenarios:
+  small: {protocol: grpc, backend: 0, expect: rejected}
+  large: {protocol: grpc, backend: 1}
+thresholds:
+  sessions_failed: ['rate==0']
+";
+
+#[test]
+fn each_backend_has_its_own_settings() {
+    let done = Run::of(UNEQUAL).finish().exits(0);
+    let established = |scenario: &str| done.scenario(scenario)["funnel"]["established"].as_u64();
+    assert_eq!((established("small"), established("large")), (Some(1), Some(3)), "{}", done.shown());
+    for (file, most) in [("backend-0.json", 1), ("backend-1.json", 50)] {
+        let settings: Value = serde_json::from_str(&done.file(file)).expect("JSON");
+        assert_eq!(settings["max_sessions"], most);
+    }
+}
+
+#[test]
+fn what_only_the_simulator_can_do_is_refused_by_a_run() {
+    Run::of(UNEQUAL).with("--set=backends.1.count=64").finish().exits(104).says("65 processes").says("simulate").has_no_summary();
+}

@@ -5,9 +5,11 @@
 //! | `GET /snapshot` | [`wire::SnapshotJson`]: the counters, cut at one instant |
 //! | `GET /ends?after=SEQ&limit=N` | [`wire::EndsPage`]: ends as counted |
 //! | `GET /sessions?after=ID&limit=N` | [`wire::SessionsPage`]: live sessions |
-//! | `GET /metrics` | the same and more as OpenMetrics text |
+//! | `GET /metrics` | the same and more as `OpenMetrics` text |
 //! | `GET /healthz` | 200 while new sessions are taken, 503 while draining |
 //! | `POST /drain` | 202; as SIGTERM |
+//!
+//! Every answer has a header `endpoint-load-metrics`.
 
 pub mod wire;
 
@@ -25,6 +27,7 @@ use axum::{
     Json, Router,
     extract::{Query, State},
     http::{StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -33,7 +36,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use proto::frame::Outcome;
+use proto::{frame::Outcome, orca};
 use serde::Deserialize;
 use tokio::{
     net::TcpStream,
@@ -43,11 +46,15 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::wire::{EndRecord, EndsPage, SessionJson, SessionsPage, SnapshotJson};
+use self::wire::{EndRecord, EndsPage, LoadJson, SessionJson, SessionsPage, SnapshotJson};
 use crate::{
-    listen, report,
+    listen,
+    report::{
+        self, reporter,
+        usage::{self, CpuTime},
+    },
     shard::{Shard, Shared},
-    tracker::Phase,
+    tracker::{Phase, Snapshot},
 };
 
 /// Rows of a page, when the request does not say.
@@ -76,10 +83,11 @@ pub fn start(
     listener: std::net::TcpListener,
     shared: Arc<Shared>,
     shards: Arc<[Arc<Shard>]>,
+    cpu: CpuTime,
     stop: CancellationToken,
 ) -> anyhow::Result<JoinHandle<()>> {
     let runtime = Builder::new_current_thread().enable_all().build().context("failed to start the admin runtime")?;
-    let admin = Admin { shared, shards };
+    let admin = Admin { shared, shards, cpu };
     let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
         if let Err(error) = runtime.block_on(serve(listener, admin, stop)) {
             tracing::error!("the admin endpoints are gone: {error}");
@@ -98,6 +106,7 @@ async fn serve(listener: std::net::TcpListener, admin: Admin, stop: Cancellation
         .route("/healthz", get(healthz))
         .route("/drain", post(drain))
         .fallback(nothing)
+        .layer(middleware::map_response_with_state(admin.clone(), say_load))
         .with_state(admin);
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut connections = JoinSet::new();
@@ -141,6 +150,13 @@ async fn connection(stream: TcpStream, app: Router, silence: Duration, stop: Can
 struct Admin {
     shared: Arc<Shared>,
     shards: Arc<[Arc<Shard>]>,
+    cpu: CpuTime,
+}
+
+/// Every answer says the load.
+async fn say_load(State(admin): State<Admin>, mut response: Response) -> Response {
+    response.headers_mut().insert(orca::TEXT_HEADER, admin.shared.board.latest().text.clone());
+    response
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -240,11 +256,29 @@ impl Admin {
             next_end: shared.sessions.next_end(),
             frames_in: frames.received,
             frames_out: frames.sent,
-            cpu_us: cpu_us(),
-            rss_bytes: rss_bytes(),
+            cpu_us: usage::process_cpu_us(),
+            rss_bytes: usage::rss_bytes(),
             virtual_cost_us: self.sum(|s| s.counters.virtual_cost_us.load(Relaxed)),
-            load: wire::LoadJson::default(),
+            load: self.load(&cut),
             defects: shared.defects.strikes(),
+        }
+    }
+
+    /// The window's figures as they were last published, and what can be read anew as of now.
+    fn load(&self, cut: &Snapshot) -> LoadJson {
+        let published = self.shared.board.latest();
+        let (load, config) = (&published.load, &self.shared.config.report);
+        LoadJson {
+            used_us: self.cpu.used_us(&self.shared).unwrap_or(published.used_us),
+            cores: config.cores,
+            target: config.capacity.target,
+            speaking: reporter::speaking(cut),
+            sessions: load.sessions,
+            utilization: load.utilization,
+            virtual_qps: load.capacity.virtual_qps,
+            cost: load.capacity.cost,
+            rate: load.rate(),
+            effective_capacity: load.effective_capacity(),
         }
     }
 
@@ -257,17 +291,4 @@ impl Admin {
             refused: self.shared.refused.lock().clone(),
         }
     }
-}
-
-/// User + system time of the process.
-fn cpu_us() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    u64::try_from(t.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(t.tv_nsec).unwrap_or(0) / 1_000
-}
-
-/// Resident memory; 0 where the kernel has no such file.
-fn rss_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * 1_024
 }

@@ -116,7 +116,8 @@ pub struct ServeArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 
-    /// CPU time that a 20 ms frame of a phase costs: `speaking=200us,thinking=50us,idle=0`; a leading `virtual:` only accounts it [default: none]
+    /// CPU time that a 20 ms frame of a phase costs, and the opening of a session: `start=5ms,speaking=200us,thinking=50us,idle=0`; a leading
+    /// `virtual:` burns nothing and lets sessions wait for a processor of `--cpu-cores` instead [default: none]
     #[arg(long, env = "AGENT_SERVER_COST", value_name = "SPEC")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostSpec>,

@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     error::Error,
+    future::poll_fn,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -12,6 +13,7 @@ use http::Request;
 use proto::{
     frame::{ErrorCode, SessionError},
     voiceagent::v1::voice_agent_server::{self, VoiceAgent, VoiceAgentServer},
+    xds::service::orca::v3::open_rca_service_server::OpenRcaServiceServer,
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_stream::Stream;
@@ -19,16 +21,21 @@ use tonic::{Code, Status, Streaming, async_trait, service::Routes};
 use tonic_health::server::{HealthReporter, HealthService};
 use tower::Service;
 
-use super::{Dialect, close::grpc_status, native};
+use super::{
+    Dialect,
+    close::grpc_status,
+    native,
+    orca::{self, CoreMetrics},
+};
 use crate::{
     listen::{self, Peer},
-    shard::{Conversation, Next, Shard},
+    shard::{Close, Conversation, Next, Shard, Shared},
 };
 
 /// The services of the session port. Cheap to clone.
 pub type Grpc = Routes;
 
-/// Sessions, health and reflection for the connections of one shard. A further dialect over gRPC is a line here.
+/// Sessions, load reports, health and reflection for the connections of one shard. A further dialect over gRPC is a line here.
 pub fn routes(shard: &Arc<Shard>, health: &HealthReporter) -> anyhow::Result<Grpc> {
     let limit = shard.shared().config.max_message_bytes;
     let reflection = || {
@@ -38,6 +45,7 @@ pub fn routes(shard: &Arc<Shard>, health: &HealthReporter) -> anyhow::Result<Grp
     };
     Ok(Routes::default()
         .add_service(VoiceAgentServer::new(Native(Arc::clone(shard))).max_decoding_message_size(limit))
+        .add_service(OpenRcaServiceServer::new(CoreMetrics(Arc::clone(shard.shared()))))
         .add_service(tonic_health::pb::health_server::HealthServer::new(HealthService::from_health_reporter(health.clone())))
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
@@ -83,16 +91,33 @@ struct Native(Arc<Shard>);
 impl VoiceAgent for Native {
     type SessionStream = SessionStream<native::Messages>;
 
-    /// Answers at once, so that the headers go out before the first message comes.
+    /// Answers at once, so that the headers go out before the first message comes. But while the server would refuse a session it waits for
+    /// the start, and refuses before any headers: that is what stock balancers and proxies retry elsewhere.
     async fn session(
         &self,
         request: tonic::Request<Streaming<<native::Messages as Dialect>::In>>,
     ) -> Result<tonic::Response<Self::SessionStream>, Status> {
         let peer = request.extensions().get::<Arc<Peer>>().cloned();
         let peer = peer.ok_or_else(|| Status::internal("the connection of this stream is not known"))?;
-        let inbound = request.into_inner();
-        Ok(tonic::Response::new(SessionStream::new(&self.0, peer, inbound, native::Messages)))
+        let mut stream = SessionStream::new(&self.0, peer, request.into_inner(), native::Messages);
+        let shared = self.0.shared();
+        if shared.refusing() {
+            poll_fn(|cx| stream.poll_start(cx)).await;
+            if let Some(close) = stream.conversation.refusal() {
+                return Err(status(shared, close));
+            }
+        }
+        let mut response = tonic::Response::new(stream);
+        *response.metadata_mut() = orca::metadata(shared);
+        Ok(response)
     }
+}
+
+/// How a stream closes, with the load of the server at that moment. Also `OK` is told as an error here: only that way it takes trailers along.
+fn status(shared: &Shared, close: &Close) -> Status {
+    let mut status = grpc_status(close).unwrap_or_else(|| Status::new(Code::Ok, ""));
+    *status.metadata_mut() = orca::metadata(shared);
+    status
 }
 
 /// A session's response stream, which also reads its requests. When hyper drops it (reset, connection lost) the session ends.
@@ -118,6 +143,19 @@ impl<D: Dialect> SessionStream<D> {
             start_by: Some(Box::pin(sleep_until(Instant::now() + shard.shared().config.start_timeout))),
             closed: false,
         }
+    }
+
+    /// Ready once the stream is a session, or was refused.
+    fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.read(cx);
+        if let Some(start_by) = &mut self.start_by {
+            if !self.conversation.waiting() {
+                self.start_by = None;
+            } else if start_by.as_mut().poll(cx).is_ready() {
+                self.conversation.start_timed_out();
+            }
+        }
+        if self.conversation.waiting() { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Reads all that has come.
@@ -170,14 +208,7 @@ impl<D: Dialect<In: Unpin, Out: Unpin> + Unpin> Stream for SessionStream<D> {
         if this.closed {
             return Poll::Ready(None);
         }
-        this.read(cx);
-        if let Some(start_by) = &mut this.start_by {
-            if !this.conversation.waiting() {
-                this.start_by = None;
-            } else if start_by.as_mut().poll(cx).is_ready() {
-                this.conversation.start_timed_out();
-            }
-        }
+        let _ = this.poll_start(cx);
         loop {
             match this.conversation.poll_next(cx) {
                 Poll::Pending => return Poll::Pending,
@@ -193,7 +224,7 @@ impl<D: Dialect<In: Unpin, Out: Unpin> + Unpin> Stream for SessionStream<D> {
                 }
                 Poll::Ready(Next::Close(close)) => {
                     this.closed = true;
-                    return Poll::Ready(grpc_status(&close).map(Err));
+                    return Poll::Ready(Some(Err(status(this.conversation.shared(), &close))));
                 }
             }
         }

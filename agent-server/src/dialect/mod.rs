@@ -5,6 +5,7 @@
 mod close;
 mod grpc;
 mod native;
+mod orca;
 mod websocket;
 
 use proto::frame::{ClientEvent, ServerEvent, SessionError};

@@ -8,7 +8,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::defect::{Defect, DefectKind, Diffusion};
+use super::{
+    defect::{Defect, DefectKind},
+    fates::{Fate, Fates},
+};
 use crate::tracker::{Entry, Meddler, Outcome, Sessions, Snapshot};
 
 /// Between the two halves of a torn snapshot.
@@ -22,39 +25,27 @@ pub struct Defects {
 
 #[derive(Debug)]
 struct State {
-    defects: Vec<(DefectKind, Diffusion)>,
+    fates: Fates,
     /// Sessions that ended and were not counted, by number: further ends of them are nothing.
     withheld: BTreeSet<u64>,
     /// Ends to be counted later, by due time (unix microseconds) and session number.
     late: BTreeMap<(u64, u64), (Arc<Entry>, Outcome)>,
 }
 
-/// What becomes of an end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Counted,
-    CountedTwice,
-    Withheld,
-    Late(Duration),
-}
-
 impl Defects {
     /// Of the listed kinds; of a kind that is listed twice the last holds.
     pub fn new(defects: &[Defect]) -> Arc<Self> {
-        let mut by_name: BTreeMap<&str, Defect> = BTreeMap::new();
-        by_name.extend(defects.iter().map(|defect| (defect.kind.name(), *defect)));
-        let defects = by_name.into_values().map(|defect| (defect.kind, Diffusion::new(defect))).collect();
-        Arc::new(Self { state: Mutex::new(State { defects, withheld: BTreeSet::new(), late: BTreeMap::new() }) })
+        Arc::new(Self { state: Mutex::new(State { fates: Fates::new(defects), withheld: BTreeSet::new(), late: BTreeMap::new() }) })
     }
 
     /// How often each kind that is switched on has struck, by name.
     pub fn strikes(&self) -> BTreeMap<String, u64> {
-        self.state.lock().defects.iter().map(|(kind, diffusion)| (kind.name().to_owned(), diffusion.strikes())).collect()
+        self.state.lock().fates.strikes().map(|(kind, strikes)| (kind.name().to_owned(), strikes)).collect()
     }
 
     /// A snapshot as this server gives it. For a torn one `pause` must let the given time pass while sessions go on.
     pub fn snapshot(&self, sessions: &Sessions, pause: impl FnOnce(Duration)) -> Snapshot {
-        let torn = self.state.lock().strikes(|kind| kind == DefectKind::TornSnapshot).is_some();
+        let torn = self.state.lock().fates.struck(DefectKind::TornSnapshot);
         let gauges = sessions.snapshot();
         if !torn {
             return gauges;
@@ -66,26 +57,6 @@ impl Defects {
 }
 
 impl State {
-    /// One event that qualifies for the kinds so chosen; the first of them that strikes.
-    fn strikes(&mut self, qualifies: impl Fn(DefectKind) -> bool) -> Option<DefectKind> {
-        self.defects.iter_mut().filter(|(kind, _)| qualifies(*kind)).find_map(|(kind, diffusion)| diffusion.strike().then_some(*kind))
-    }
-
-    fn fate(&mut self, outcome: Outcome) -> Fate {
-        let struck = self.strikes(|kind| match kind {
-            DefectKind::Ghost | DefectKind::LateDecrement { .. } => outcome == Outcome::Cancelled,
-            DefectKind::ForgetOnTimeout => outcome == Outcome::TimedOut,
-            DefectKind::DoubleDecrement => true,
-            DefectKind::DecrementOnReject | DefectKind::TornSnapshot => false,
-        });
-        match struck {
-            Some(DefectKind::Ghost | DefectKind::ForgetOnTimeout) => Fate::Withheld,
-            Some(DefectKind::LateDecrement { after }) => Fate::Late(after),
-            Some(DefectKind::DoubleDecrement) => Fate::CountedTwice,
-            Some(DefectKind::DecrementOnReject | DefectKind::TornSnapshot) | None => Fate::Counted,
-        }
-    }
-
     fn settle(&mut self, sessions: &Sessions) {
         let now = sessions.unix_us();
         while let Some(first) = self.late.first_entry().filter(|first| first.key().0 <= now) {
@@ -108,7 +79,7 @@ impl Meddler for Defects {
         let Some(phase) = entry.phase() else {
             return sessions.count_end(entry, outcome, now);
         };
-        match state.fate(outcome) {
+        match state.fates.of_end(outcome) {
             Fate::Counted => sessions.count_end(entry, outcome, now),
             Fate::CountedTwice => {
                 let counted = sessions.count_end(entry, outcome, now);
@@ -125,7 +96,7 @@ impl Meddler for Defects {
     }
 
     fn refused(&self, sessions: &Sessions, client_ref: &str) {
-        if self.state.lock().strikes(|kind| kind == DefectKind::DecrementOnReject).is_some() {
+        if self.state.lock().fates.struck(DefectKind::DecrementOnReject) {
             sessions.count_false_end_of_refused(client_ref, Outcome::Cancelled);
         }
     }

@@ -2,6 +2,8 @@
 
 pub mod defect;
 pub mod defects;
+mod fates;
 
 pub use defect::{Defect, DefectKind, ParseDefectError};
 pub use defects::Defects;
+pub use fates::{Fate, Fates};

@@ -1,15 +1,17 @@
 //! HTTP/1.1 on the session port: the handshake of a WebSocket, and a helpful refusal of everything else.
 
 use std::{
-    future::{Ready, poll_fn, ready},
+    convert::Infallible,
+    future::{poll_fn, ready},
     sync::{Arc, OnceLock},
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use proto::orca;
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
@@ -21,7 +23,7 @@ use tokio_tungstenite::{
 use super::{Heard, Peer};
 use crate::{
     dialect::{self, WebSocketDialect},
-    shard::Shard,
+    shard::{Shard, Shared},
 };
 
 /// Reading a 960-byte frame needs one read; the default of 128 KiB a connection would be what an idle session costs.
@@ -34,7 +36,8 @@ pub(super) async fn serve(shard: Arc<Shard>, io: Heard, peer: Arc<Peer>) {
     let chosen: Arc<OnceLock<&'static WebSocketDialect>> = Arc::default();
     let service = {
         let chosen = Arc::clone(&chosen);
-        service_fn(move |request| answer(&request, &chosen))
+        let shared = Arc::clone(shard.shared());
+        service_fn(move |request| ready(Ok::<_, Infallible>(answer(&request, &chosen, &shared))))
     };
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -62,10 +65,10 @@ pub(super) async fn serve(shard: Arc<Shard>, io: Heard, peer: Arc<Peer>) {
 
 type Answer = Response<Full<Bytes>>;
 
-/// Takes the upgrade of a known path; says what would have been right otherwise.
-fn answer(request: &Request<Incoming>, chosen: &OnceLock<&'static WebSocketDialect>) -> Ready<Result<Answer, std::convert::Infallible>> {
+/// Takes the upgrade of a known path; says what would have been right otherwise; and says the load either way.
+fn answer(request: &Request<Incoming>, chosen: &OnceLock<&'static WebSocketDialect>, shared: &Shared) -> Answer {
     let result = handshake(request.method(), request.uri().path(), request.headers());
-    ready(Ok(match result {
+    let mut response = match result {
         Ok((dialect, accept)) => {
             // One request a connection: a refusal closes it, and an upgrade ends HTTP.
             let _ = chosen.set(dialect);
@@ -90,7 +93,9 @@ fn answer(request: &Request<Incoming>, chosen: &OnceLock<&'static WebSocketDiale
             }
             response
         }
-    }))
+    };
+    response.headers_mut().insert(HeaderName::from_static(orca::TEXT_HEADER), shared.board.latest().text.clone());
+    response
 }
 
 fn handshake(method: &Method, path: &str, headers: &HeaderMap) -> Result<(&'static WebSocketDialect, HeaderValue), (StatusCode, String)> {

@@ -49,6 +49,16 @@ impl Load {
     pub fn sessions_util(&self) -> f64 {
         self.max_sessions.map_or(0.0, |max| self.active / max.max(1) as f64)
     }
+
+    /// Sessions per second that may be added; none while draining.
+    pub fn rate(&self) -> f64 {
+        if self.draining { 0.0 } else { self.capacity.rate }
+    }
+
+    /// Sessions that fit at the end of the next window; those that are there while draining.
+    pub fn effective_capacity(&self) -> f64 {
+        if self.draining { self.sessions } else { self.capacity.effective }
+    }
 }
 
 /// Keeps the readings of one window.

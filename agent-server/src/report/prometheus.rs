@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, text::encode},
+    encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric, text::encode},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
@@ -75,6 +75,18 @@ impl Collector for Scrape {
         out.counter("agent_server_connections_silent", "Connections given up because the peer went silent", [([], extra.silent)])?;
         out.counter("agent_server_streams_unread", "Streams given up because the client did not read the end", [([], extra.unread)])?;
 
+        let load = &s.load;
+        out.counter("agent_server_load_cpu_microseconds", "CPU time that load is computed from", [([], load.used_us)])?;
+        out.gauge("agent_server_load_cores", "Cores that utilization is measured against", [([], load.cores)])?;
+        out.gauge("agent_server_load_target", "Utilization to aim at", [([], load.target)])?;
+        out.gauge("agent_server_load_speaking_sessions", "Sessions in which somebody speaks", [([], load.speaking as i64)])?;
+        out.gauge("agent_server_load_sessions", "Mean sessions of the window", [([], load.sessions)])?;
+        out.gauge("agent_server_load_utilization", "Mean utilization of the window", [([], load.utilization)])?;
+        out.gauge("agent_server_load_virtual_qps", "Sessions of the window as a rate, 1/s", [([], load.virtual_qps)])?;
+        out.gauge("agent_server_load_session_cost", "CPU share of a session", [([], load.cost)])?;
+        out.gauge("agent_server_load_additional_session_rate", "Sessions per second that may be added", [([], load.rate)])?;
+        out.gauge("agent_server_load_effective_capacity", "Sessions at the end of the next window", [([], load.effective_capacity)])?;
+
         out.counter("agent_server_virtual_cost_microseconds", "Synthetic cost that was only accounted", [([], s.virtual_cost_us)])?;
         out.counter("agent_server_cpu_microseconds", "User and system CPU time of the process", [([], s.cpu_us)])?;
         out.gauge("agent_server_resident_bytes", "Resident memory of the process", [([], s.rss_bytes as i64)])?;
@@ -109,11 +121,11 @@ impl Out<'_, '_> {
         Ok(())
     }
 
-    fn gauge<'l, const N: usize>(
+    fn gauge<'l, const N: usize, V: EncodeGaugeValue>(
         &mut self,
         name: &str,
         help: &str,
-        values: impl IntoIterator<Item = ([(&'l str, &'l str); N], i64)>,
+        values: impl IntoIterator<Item = ([(&'l str, &'l str); N], V)>,
     ) -> fmt::Result {
         let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, value) in values {
@@ -129,6 +141,7 @@ impl Out<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::wire::LoadJson;
 
     #[test]
     fn the_exposition_holds_labels_and_ends_as_openmetrics_does() {
@@ -153,7 +166,7 @@ mod tests {
             cpu_us: 1,
             rss_bytes: 2,
             virtual_cost_us: 0,
-            load: crate::admin::wire::LoadJson::default(),
+            load: LoadJson { used_us: 1_500, cores: 2.0, utilization: 0.45, rate: 3.5, effective_capacity: 125.0, ..LoadJson::default() },
             defects: BTreeMap::from([("ghost".to_owned(), 1)]),
         };
         let extra = Extra { connections: 1, silent: 0, unread: 0, dropped: 7, refused: BTreeMap::from([(ErrorCode::NotStarted, 2)]) };
@@ -165,6 +178,11 @@ mod tests {
             "agent_server_streams_refused_total{code=\"not_started\"} 2",
             "agent_server_defect_strikes_total{kind=\"ghost\"} 1",
             "agent_server_events_dropped_total 7",
+            "agent_server_load_cpu_microseconds_total 1500",
+            "agent_server_load_cores 2.0",
+            "agent_server_load_utilization 0.45",
+            "agent_server_load_additional_session_rate 3.5",
+            "agent_server_load_effective_capacity 125.0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
         }

@@ -131,6 +131,8 @@ pub struct Session {
     deadline: Micros,
     idle_timeout: Duration,
     last_message: Micros,
+    /// How far the processor is behind.
+    backlog: Duration,
     state: State,
     /// When the next 20 ms of a phase without audio are to be charged; [`Micros::NEVER`] where they cost nothing.
     cost_due: Micros,
@@ -149,12 +151,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// `number` seeds this session's own stream of randomness; `start` was validated by [`validate_start`]. Emits `Accepted`.
+    /// `number` seeds this session's own stream of randomness; `start` was validated by [`validate_start`]. Emits `Accepted`, which the shell
+    /// holds back for `wait`, and all that follows with it: only then does the client know that it may speak, and its silence counts.
     pub fn new(
         config: Arc<SessionConfig>,
         number: u64,
         session_id: String,
         start: SessionStart,
+        wait: Duration,
         now: Micros,
         out: &mut Vec<Effect>,
     ) -> Self {
@@ -181,7 +185,8 @@ impl Session {
             accepted: now,
             deadline: now + max_duration,
             idle_timeout,
-            last_message: now,
+            last_message: now + wait,
+            backlog: Duration::ZERO,
             state: State::Listening,
             cost_due: Micros::NEVER,
             vad: Vad::new(config.vad_threshold, config.endpoint_silence),
@@ -197,6 +202,11 @@ impl Session {
         };
         session.charge_from(now);
         session
+    }
+
+    /// How far the processor is behind, until the next word on it: the answer to a turn that ends meanwhile begins so much later.
+    pub const fn on_backlog(&mut self, backlog: Duration) {
+        self.backlog = backlog;
     }
 
     /// The wire could not be decoded: the error goes to the client; a fatal one ends the session as failed.

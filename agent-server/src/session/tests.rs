@@ -64,7 +64,7 @@ impl Bench {
     fn with(config: SessionConfig, format: AudioFormat) -> Self {
         let now = Micros(5_000_000);
         let mut out = Vec::new();
-        let session = Session::new(Arc::new(config), 3, "s".to_owned(), start(format), now, &mut out);
+        let session = Session::new(Arc::new(config), 3, "s".to_owned(), start(format), Duration::ZERO, now, &mut out);
         let mut bench = Self { session, format, now, began: now, sequence: 0, out: Vec::new(), all: Vec::new() };
         bench.keep(out);
         bench

@@ -198,7 +198,7 @@ impl Session {
         let hint = self.hint.take();
         let said = turn.recogniser.last(hint.as_ref().and_then(|h| h.text.as_deref()), at_us.saturating_sub(turn.onset_us));
         let composition = compose(&self.config, self.number, self.turns, &self.tools, hint.as_deref());
-        let until = now + composition.think;
+        let until = now + composition.think + self.backlog;
         let last_transcript = (now + FINAL_AFTER).min(until);
         let reply = Box::new(Reply { turn: TurnId(self.turns), composition, hint, said, last_transcript });
         self.enter(Thinking { reply, until }, now, out);

@@ -8,7 +8,7 @@ use std::{
 
 use proto::frame::{ClientEvent, ErrorCode, ServerEvent, SessionError, SessionStart};
 
-use super::{Close, Ending, Shard, Slot};
+use super::{Close, Ending, Shard, Shared, Slot};
 use crate::{listen::Peer, session::validate_start};
 
 /// What the transport shall do.
@@ -48,6 +48,19 @@ impl Conversation {
     /// The start has not come yet.
     pub const fn waiting(&self) -> bool {
         matches!(self.state, State::Waiting)
+    }
+
+    /// What all shards share.
+    pub fn shared(&self) -> &Shared {
+        self.shard.shared()
+    }
+
+    /// How the stream closes when it was refused: it will not become a session.
+    pub const fn refusal(&self) -> Option<&Close> {
+        match &self.state {
+            State::Refused(_, close) => Some(close),
+            State::Waiting | State::Open(_) => None,
+        }
     }
 
     /// What the client said, or why that could not be read.
@@ -169,7 +182,7 @@ impl Link {
     }
 
     fn lost(&self, peer: &Peer) {
-        self.shard.act(&self.slot, |session, now, out| {
+        self.shard.lose(&self.slot, |session, now, out| {
             if peer.is_silent() {
                 session.on_keepalive_timeout(now, out);
             } else {
@@ -180,13 +193,13 @@ impl Link {
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         let mut state = self.slot.state.lock();
-        if let Some(event) = state.queue.pop() {
+        if let Some(event) = state.next_event() {
             if matches!(event, ServerEvent::Audio(_)) {
                 state.counted.frame_out();
             }
             return Poll::Ready(Next::Event(event));
         }
-        if let Some(close) = &state.close {
+        if let Some(close) = state.closing() {
             return Poll::Ready(self.after_end.pop_front().map_or_else(|| Next::Close(close.clone()), Next::Event));
         }
         state.wake(cx);

@@ -40,10 +40,11 @@ impl Ending {
             State::Refused => true,
             State::Open(slot) => {
                 let mut state = slot.state.lock();
-                if state.close.is_none() {
+                let closing = state.closing().is_some();
+                if !closing {
                     state.wake(cx);
                 }
-                state.close.is_some()
+                closing
             }
         }
     }

@@ -2,7 +2,11 @@
 //!
 //! Sessions live in a slab and wake by one entry each in a [`Wheel`]; one [`Ticker`] steps those that are due, inline. A session has no task,
 //! timer or channel of its own: the task of its connection or stream reads events into it ([`Conversation`]) and writes what waits in its
-//! bounded queue. Locks are there because hyper wants `Send`; only the admin thread could ever contend for one, and it takes none of them.
+//! bounded queue. Locks are there because hyper wants `Send`; only the admin thread could ever contend for one, and it takes none of them. The
+//! one lock that shards share is that of the processor of `--cost virtual:`.
+//!
+//! While that processor is behind, a session is counted when it is admitted and its acceptance is held back for as long as the processor needs:
+//! its queue lets nothing out meanwhile, not even the session's end. The drain, and a client that leaves without goodbye, end the wait.
 
 mod conversation;
 mod ending;
@@ -55,7 +59,7 @@ pub struct Shard {
     table: Mutex<Table>,
     /// Effects on their way from a session to its queue; a shard needs one such buffer.
     scratch: Mutex<Vec<Effect>>,
-    /// Sessions in the slab: those that have not ended.
+    /// Sessions that have not ended. The slab may hold a few more, whose last words are held back.
     live: AtomicU64,
     /// Streams that are open and began a session or were refused one: somebody may still have words to hear.
     started: AtomicU64,
@@ -86,6 +90,8 @@ struct SlotState {
     /// What counts it.
     counted: LiveSession,
     queue: SendQueue,
+    /// When the queue opens; none once it is open. Only the tick and the ends of the wait open it, so that no reader asks for the time.
+    held: Option<Micros>,
     /// Set by the session's end.
     close: Option<Close>,
     /// The writer, when it waits for the queue.
@@ -148,13 +154,17 @@ impl Shard {
     /// Admits a session and gives its first events to its queue.
     fn open(self: &Arc<Self>, start: SessionStart) -> Result<Link, AtCapacity> {
         let counted = self.shared.sessions.admit(&start.client_ref)?;
+        let config = &self.shared.config;
+        self.account(config.cost.charge_start());
+        let wait = self.shared.virtual_delay().unwrap_or_default();
         let now = self.shared.clock.now();
         let mut scratch = self.scratch.lock();
-        let session = Session::new(Arc::clone(&self.shared.session), counted.number(), counted.id(), start, now, &mut scratch);
+        let session = Session::new(Arc::clone(&self.shared.session), counted.number(), counted.id(), start, wait, now, &mut scratch);
         let mut state = SlotState {
             session,
             counted,
-            queue: SendQueue::new(self.shared.config.send_queue),
+            queue: SendQueue::new(config.send_queue),
+            held: (!wait.is_zero()).then(|| now + wait),
             close: None,
             waker: None,
             wake_at: Micros::NEVER,
@@ -176,19 +186,45 @@ impl Shard {
 
     /// Lets the session of a slot act, unless it has ended. The caller is the slot's own writer and looks at the queue afterwards.
     fn act(&self, slot: &Slot, f: impl FnOnce(&mut Session, Micros, &mut Vec<Effect>)) {
+        self.act_and(slot, f, |_| {});
+    }
+
+    /// Ends the session of a slot whose client is gone. What was held back for it is told to nobody.
+    fn lose(&self, slot: &Slot, f: impl FnOnce(&mut Session, Micros, &mut Vec<Effect>)) {
+        self.act_and(slot, f, |state| {
+            if state.held.take().is_some() {
+                state.queue.clear();
+            }
+        });
+    }
+
+    fn act_and(&self, slot: &Slot, f: impl FnOnce(&mut Session, Micros, &mut Vec<Effect>), then: impl FnOnce(&mut SlotState)) {
+        let backlog = self.shared.virtual_delay();
         let mut scratch = self.scratch.lock();
         let mut state = slot.state.lock();
         if state.close.is_some() {
             return;
         }
         let taken = state.session.frames().0;
+        if let Some(delay) = backlog {
+            state.session.on_backlog(delay);
+        }
         f(&mut state.session, self.shared.clock.now(), &mut scratch);
         // Only what the session took: a frame that it refused is no frame in its `Ended`, and must be none here.
         if state.session.frames().0 > taken {
             state.counted.frame_in();
         }
         self.apply(&mut state, &mut scratch);
+        then(&mut state);
         self.settle(slot.key, &mut state);
+    }
+
+    /// Puts accounted cost on the books and before the processor, microseconds.
+    fn account(&self, cost_us: u64) {
+        if cost_us > 0 {
+            self.counters.virtual_cost_us.fetch_add(cost_us, Relaxed);
+            self.shared.charge_virtual(cost_us);
+        }
     }
 
     /// Carries effects out.
@@ -206,31 +242,26 @@ impl Shard {
                 Effect::Phase(phase) => {
                     state.counted.set_phase(phase);
                 }
-                Effect::Cost(phase) => {
-                    let accounted = self.shared.config.cost.charge(phase);
-                    if accounted > 0 {
-                        self.counters.virtual_cost_us.fetch_add(accounted, Relaxed);
-                    }
-                }
+                Effect::Cost(phase) => self.account(self.shared.config.cost.charge(phase)),
                 Effect::End { outcome, error } => {
                     state.counted.end(outcome);
+                    self.live.fetch_sub(1, Relaxed);
                     state.close = Some(Close { outcome: Some(outcome), error });
                 }
             }
         }
     }
 
-    /// After a session acted: sets its next wake, or takes it out of the slab when it has ended.
+    /// After a session acted: sets its next wake, or takes it out of the slab when it has ended and nothing of it is held back.
     fn settle(&self, key: usize, state: &mut SlotState) {
-        if state.close.is_some() {
+        if state.close.is_some() && state.held.is_none() {
             let mut table = self.table.lock();
             if table.slots.try_remove(key).is_some() {
                 table.wheel.remove(key);
-                self.live.fetch_sub(1, Relaxed);
             }
             return;
         }
-        let next = state.session.next_wake();
+        let next = state.session.next_wake().min(state.held.unwrap_or(Micros::NEVER));
         if next < state.wake_at {
             state.wake_at = next;
             self.table.lock().wheel.set(key, next);
@@ -247,6 +278,12 @@ impl Shard {
                 let mut scratch = self.scratch.lock();
                 let mut state = slot.state.lock();
                 state.wake_at = Micros::NEVER;
+                if state.held.is_some_and(|until| until <= now) {
+                    state.held = None;
+                }
+                if let Some(delay) = self.shared.virtual_delay() {
+                    state.session.on_backlog(delay);
+                }
                 state.session.step(now, &mut scratch);
                 self.apply(&mut state, &mut scratch);
                 self.settle(key, &mut state);
@@ -259,10 +296,11 @@ impl Shard {
         writers.drain(..).for_each(Waker::wake);
     }
 
-    /// Ends every session as drained.
+    /// Ends every session as drained, and lets out what was held back.
     pub fn drain_all(&self) {
         let slots: Vec<Arc<Slot>> = self.table.lock().slots.iter().map(|(_, slot)| Arc::clone(slot)).collect();
         for slot in slots {
+            slot.state.lock().held = None;
             self.act(&slot, Session::on_drain);
             let writer = slot.state.lock().waker.take();
             writer.into_iter().for_each(Waker::wake);
@@ -274,7 +312,7 @@ impl Shard {
         let mut ticker = Ticker::new()?;
         let (mut due, mut writers) = (Vec::new(), Vec::new());
         loop {
-            if self.live() == 0 {
+            if self.table.lock().slots.is_empty() {
                 ticker.pause()?;
                 tokio::select! {
                     () = self.first.notified() => {}
@@ -300,6 +338,16 @@ impl SlotState {
     }
 
     fn has_output(&self) -> bool {
-        self.close.is_some() || !self.queue.is_empty()
+        self.held.is_none() && (self.close.is_some() || !self.queue.is_empty())
+    }
+
+    /// The next word for the client, unless all are held back.
+    fn next_event(&mut self) -> Option<ServerEvent> {
+        if self.held.is_some() { None } else { self.queue.pop() }
+    }
+
+    /// How the stream closes, once all is said that comes before that.
+    fn closing(&self) -> Option<&Close> {
+        self.close.as_ref().filter(|_| self.held.is_none())
     }
 }

@@ -41,6 +41,10 @@ impl SendQueue {
         event
     }
 
+    pub(super) fn clear(&mut self) {
+        self.events = VecDeque::new();
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.events.is_empty()
     }

@@ -6,13 +6,17 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use proto::frame::ErrorCode;
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::ServerConfig, fault::Defects, runtime::clock::Clock, session::SessionConfig, tracker::Sessions};
+use crate::{
+    config::ServerConfig, fault::Defects, processor::Processor, report::reporter::Board, runtime::clock::Clock, session::SessionConfig,
+    tracker::Sessions,
+};
 
 /// One server process.
 #[derive(Debug)]
@@ -32,6 +36,8 @@ pub struct Shared {
     /// New with every process.
     pub boot_id: String,
     draining: AtomicBool,
+    /// Does the work of `--cost virtual:`; none where the cost is burnt, or there is none.
+    processor: Option<Mutex<Processor>>,
     /// Cancelled when an operator asks for the drain.
     pub drain_asked: CancellationToken,
     /// Cancelled when the drain begins: connections say goodbye.
@@ -40,6 +46,8 @@ pub struct Shared {
     pub stop: CancellationToken,
     /// Streams that were refused for what they sent before a session began, by code; bounded by the number of codes.
     pub refused: Mutex<BTreeMap<ErrorCode, u64>>,
+    /// The latest report of load.
+    pub board: Board,
 }
 
 impl Shared {
@@ -55,6 +63,8 @@ impl Shared {
         Arc::new(Self {
             clock,
             session: Arc::new(config.session(&backend_id, &boot_id)),
+            processor: config.cost.is_virtual().then(|| Mutex::new(Processor::new(config.report.cores, clock.now()))),
+            board: Board::new(&config.report),
             config,
             sessions,
             defects,
@@ -71,6 +81,34 @@ impl Shared {
     /// No new session is taken.
     pub fn draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// Adds accounted cost to the line, microseconds.
+    pub fn charge_virtual(&self, cost_us: u64) {
+        if let Some(processor) = &self.processor {
+            processor.lock().charge(cost_us as f64, self.clock.now());
+        }
+    }
+
+    /// How long work that comes now waits for the processor; none where there is no processor to wait for.
+    pub fn virtual_delay(&self) -> Option<Duration> {
+        Some(self.advanced(self.processor.as_ref()?).delay())
+    }
+
+    /// Accounted cost that is done by now, microseconds: what a CPU clock would show. What still waits is only charged.
+    pub fn virtual_used_us(&self) -> u64 {
+        self.processor.as_ref().map_or(0, |processor| self.advanced(processor).used_us())
+    }
+
+    fn advanced<'a>(&self, processor: &'a Mutex<Processor>) -> MutexGuard<'a, Processor> {
+        let mut processor = processor.lock();
+        processor.advance(self.clock.now(), 0.0);
+        processor
+    }
+
+    /// A session that asked now would be refused.
+    pub fn refusing(&self) -> bool {
+        self.draining() || self.sessions.full()
     }
 
     /// Takes no more sessions and tells connections.

@@ -173,6 +173,11 @@ impl Tracker {
         self.cap.as_ref().map(|cap| cap.max)
     }
 
+    /// No session would be admitted at this instant.
+    pub fn full(&self) -> bool {
+        self.cap.as_ref().is_some_and(|cap| cap.taken.load(Ordering::Acquire) >= cap.max)
+    }
+
     /// Admits a session, phase [`Phase::Listening`], and counts it on shard `home` (taken modulo the number of shards).
     pub fn start(&self, home: usize) -> Result<Seat, AtCapacity> {
         let home = home & (self.shards.len() - 1);

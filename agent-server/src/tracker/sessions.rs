@@ -125,6 +125,12 @@ impl Sessions {
         self.tracker.max_sessions()
     }
 
+    /// No session would be admitted at this instant.
+    pub fn full(&self) -> bool {
+        self.settle();
+        self.tracker.full()
+    }
+
     /// Unix microseconds by the clock given at the start.
     pub fn unix_us(&self) -> u64 {
         (self.clock)()

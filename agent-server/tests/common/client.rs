@@ -49,7 +49,7 @@ impl Form {
 }
 
 pub enum Client {
-    Grpc(Grpc),
+    Grpc(Box<Grpc>),
     Ws(Box<Ws>),
 }
 
@@ -60,6 +60,10 @@ pub struct Grpc {
     response: Option<h2::client::ResponseFuture>,
     recv: Option<h2::RecvStream>,
     buffer: BytesMut,
+    /// The response's headers, once they have come.
+    pub head: Option<http::HeaderMap>,
+    /// Its trailers.
+    pub trailers: Option<http::HeaderMap>,
     connection: JoinHandle<()>,
     freeze: Option<oneshot::Sender<()>>,
     socket: std::net::TcpStream,
@@ -82,7 +86,7 @@ async fn connect(address: SocketAddr) -> (TcpStream, std::net::TcpStream) {
 impl Client {
     pub async fn open(address: SocketAddr, form: Form) -> Self {
         match form {
-            Form::Grpc => Self::Grpc(Grpc::open(address).await),
+            Form::Grpc => Self::Grpc(Box::new(Grpc::open(address).await)),
             Form::Binary | Form::Json => {
                 let (stream, socket) = connect(address).await;
                 let url = format!("ws://{address}{}", native::WEBSOCKET_PATH);
@@ -158,14 +162,23 @@ impl Client {
     /// Leaves; what is returned keeps a half-open connection open.
     pub async fn leave(self, how: Rude) -> Option<Self> {
         match self {
-            Self::Grpc(grpc) => grpc.leave(how).map(Self::Grpc),
+            Self::Grpc(grpc) => grpc.leave(how).map(|grpc| Self::Grpc(Box::new(grpc))),
             Self::Ws(ws) => ws.leave(how).await.map(|ws| Self::Ws(Box::new(ws))),
         }
     }
 }
 
 impl Grpc {
-    async fn open(address: SocketAddr) -> Self {
+    /// Nothing has come in answer, not even headers, for this long.
+    pub async fn silent_for(&mut self, time: std::time::Duration) -> bool {
+        let response = self.response.as_mut().expect("headers have not come yet");
+        match tokio::time::timeout(time, response).await {
+            Ok(_) => false,
+            Err(_) => self.recv.is_none(),
+        }
+    }
+
+    pub async fn open(address: SocketAddr) -> Self {
         let (stream, socket) = connect(address).await;
         // Our own limits on streams that we reset must not end the connection: answers to them may be on their way.
         let mut builder = h2::client::Builder::new();
@@ -186,6 +199,8 @@ impl Grpc {
             response: Some(response),
             recv: None,
             buffer: BytesMut::new(),
+            head: None,
+            trailers: None,
             connection,
             freeze: Some(freeze),
             socket,
@@ -217,6 +232,7 @@ impl Grpc {
     pub async fn headers(&mut self) -> http::StatusCode {
         let response = within("response headers", self.response.take().unwrap()).await.unwrap();
         let status = response.status();
+        self.head = Some(response.headers().clone());
         self.recv = Some(response.into_body());
         status
     }
@@ -225,6 +241,7 @@ impl Grpc {
         if self.recv.is_none() {
             match self.response.take().unwrap().await {
                 Ok(response) => {
+                    self.head = Some(response.headers().clone());
                     if let Some(status) = response.headers().get("grpc-status") {
                         return Got::Closed(Some(status.to_str().unwrap().parse().unwrap()));
                     }
@@ -251,7 +268,8 @@ impl Grpc {
                 Some(Err(_)) => return Got::Closed(None),
                 None => {
                     let trailers = recv.trailers().await.ok().flatten();
-                    return Got::Closed(trailers.and_then(|t| t.get("grpc-status")?.to_str().ok()?.parse().ok()));
+                    self.trailers = trailers;
+                    return Got::Closed(self.trailers.as_ref().and_then(|t| t.get("grpc-status")?.to_str().ok()?.parse().ok()));
                 }
             }
         }

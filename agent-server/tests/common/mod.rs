@@ -108,15 +108,21 @@ impl Drop for Server {
     }
 }
 
-/// A bare HTTP/1.1 exchange.
+/// A bare HTTP/1.1 exchange: status code and body.
 pub fn http(address: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
+    let (head, body) = http_whole(address, method, path, headers);
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body)
+}
+
+/// As [`http`], with the whole head.
+pub fn http_whole(address: SocketAddr, method: &str, path: &str, headers: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: 0\r\n{headers}\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    (head.to_owned(), body.to_owned())
 }
 
 /// Asks until there is an answer.

@@ -9,7 +9,7 @@ use proto::{
 use super::mouth::after;
 
 /// Playout begins so long after a response's first frame: two frames, the least that hides the jitter of a paced sender.
-pub(super) const JITTER_BUFFER_US: u64 = 2 * FRAME_US;
+pub(crate) const JITTER_BUFFER_US: u64 = 2 * FRAME_US;
 
 /// What a frame turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

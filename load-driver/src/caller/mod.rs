@@ -48,6 +48,7 @@ use proto::{
     time::Micros,
 };
 
+pub(crate) use self::ear::JITTER_BUFFER_US;
 use self::{
     ear::Ear,
     mouth::Mouth,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::Printed;
 use crate::{
     plan::{Outline, Plan},
-    profile::{Override, Source, open},
+    profile::{Loaded, Override, Source, open},
     run::thresholds,
 };
 
@@ -29,9 +29,30 @@ pub fn check(source: &Source, overrides: &[Override]) -> Printed {
     if !text.ends_with('\n') {
         text.push('\n');
     }
-    for line in Outline(&plan).to_string().lines() {
+    for line in summary(&loaded, &plan).lines() {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{}", format!("# {line}").trim_end());
     }
     Printed::ok(text)
+}
+
+/// Who serves the sessions and when they begin, for people.
+fn summary(loaded: &Loaded, plan: &Plan) -> String {
+    let profile = &loaded.profile;
+    let mut text = format!("backends: {}\n", profile.fleet());
+    if loaded.check_live().is_err() {
+        text.push_str("these are too many for `run`: `simulate` takes them\n");
+    }
+    match &profile.routing {
+        Some(routing) => _ = writeln!(text, "routing: {routing}"),
+        None if profile.choices().is_ok_and(|backends| backends > 1) => {
+            text.push_str("routing: none, sessions take the backends in turn\n");
+        }
+        None => {}
+    }
+    if !profile.expectations.is_empty() {
+        _ = writeln!(text, "expectations of the comparison: {}", profile.expectations.len());
+    }
+    _ = write!(text, "\n{}", Outline(plan));
+    text
 }

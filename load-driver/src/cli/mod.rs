@@ -3,6 +3,7 @@
 pub mod check;
 pub mod profiles;
 pub mod schema;
+pub mod simulate;
 
 use std::{
     io::{self, Write},
@@ -12,6 +13,7 @@ use std::{
 use clap::{Parser, Subcommand};
 
 use crate::{
+    engine::{BalancerConfig, worker::Work},
     plan::Plan,
     profile::{self, Source},
     report::Exit,
@@ -44,6 +46,8 @@ enum Command {
         #[arg(long)]
         seed: Option<String>,
     },
+    /// Runs a profile in virtual time, under each policy in turn, and compares them. Touches no network.
+    Simulate(simulate::SimulateArgs),
     /// Prints the JSON Schema of a profile, for editors.
     Schema,
     /// Lists the shipped profiles.
@@ -108,6 +112,7 @@ pub fn main() -> ExitCode {
             Ok(overrides) => check::check(&Source::of(&profile), &overrides).print(),
             Err(error) => Printed::invalid(&error).print(),
         },
+        Command::Simulate(args) => simulate::simulate(&args),
         Command::Schema => schema::schema().print(),
         Command::Profiles => profiles::profiles().print(),
         Command::Backend(args) => match agent_server::serve::run(*args) {
@@ -148,6 +153,10 @@ fn worker() -> anyhow::Result<()> {
     crate::transport::fds::ensure(0)?;
     crate::engine::worker::run_worker(io::stdin().lock(), io::stdout(), |job| {
         let profile = profile::from_json(&job.profile)?;
-        Ok(Plan::build(&profile, &job.run_id)?)
+        // Of its own: it shares no grants with the engine of the driver's process, nor with other workers.
+        let first = job.scenarios.iter().flatten().next().copied().unwrap_or_default();
+        let mix = (u64::from(first) + 1) << 32 | job.worker as u64;
+        let balancer = BalancerConfig::of(&profile, job.targets.len(), mix)?;
+        Ok(Work { plan: Plan::build(&profile, &job.run_id)?, balancer })
     })
 }

@@ -1,8 +1,8 @@
 //! Drives callers over transports: shards with one current-thread runtime each, stepped by one tick.
 //!
 //! A shard is a thread that owns its callers, their connections and its measurements (`core`). A 1 ms tick steps the callers that are
-//! due and writes what they say at once; one task a session reads. Shards share nothing but the plan, the targets and a channel to the
-//! controller, which they never wait for: what does not fit goes with the next batch.
+//! due and writes what they say at once; one task a session reads. Shards share nothing but the plan, the targets, the router where there
+//! is one, and a channel to the controller, which they never wait for: what does not fit goes with the next batch.
 
 use std::{io, sync::Arc, thread, time::Duration};
 
@@ -13,16 +13,19 @@ use tokio::sync::mpsc::Sender;
 use crate::{plan::Plan, transport::TransportOptions};
 
 mod agenda;
+mod balancer;
 mod control;
 mod core;
 pub mod event;
+pub mod routes;
 mod shard;
 pub mod targets;
 pub mod wire;
 pub mod worker;
 
+pub use balancer::{Balancer, BalancerConfig, PolicyError};
 pub use event::{EngineEvent, IntervalReport, ScenarioInterval};
-pub use targets::{TargetError, Targets};
+pub use targets::{Target, TargetError, Targets};
 
 use control::{Control, Order};
 
@@ -35,13 +38,15 @@ pub struct EngineOptions {
     pub handshakes: usize,
     /// Silent sockets are reset after so long; none holds them until the engine is joined.
     pub half_open_hold: Option<Duration>,
+    /// The target is a balancer: which backend gets a session is not known here before it says so itself.
+    pub front: bool,
     /// How to dial.
     pub transport: TransportOptions,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { shards: 1, handshakes: 256, half_open_hold: None, transport: TransportOptions::default() }
+        Self { shards: 1, handshakes: 256, half_open_hold: None, front: false, transport: TransportOptions::default() }
     }
 }
 
@@ -52,17 +57,25 @@ pub struct Engine;
 impl Engine {
     /// Starts the shards. `clock`'s epoch is the start of the run. The channel wants room for a few events a shard.
     ///
+    /// `balancer` gives sessions to targets; without one each target has its turn, by the session's index in the plan. It has a pinned
+    /// backend's sessions in its reports at most. It ends with the engine.
+    ///
     /// Every shard sends `Done` last, whatever happens to its sessions, unless the engine is `Fatal`.
     pub fn start(
         plan: Plan,
         options: EngineOptions,
         targets: Arc<Targets>,
+        balancer: Option<Balancer>,
         clock: Clock,
         events: Sender<EngineEvent>,
     ) -> io::Result<EngineHandle> {
         let control = Arc::new(Control::default());
-        let mut handle = EngineHandle { control: Arc::clone(&control), threads: Vec::new() };
-        let common = shard::Start { shard: 0, plan: Arc::new(plan), options, targets, clock, control, events };
+        let routes = balancer.as_ref().map(|balancer| Arc::clone(balancer.routes()));
+        if let Some(routes) = &routes {
+            routes.begin(clock);
+        }
+        let mut handle = EngineHandle { control: Arc::clone(&control), threads: Vec::new(), _balancer: balancer };
+        let common = shard::Start { shard: 0, plan: Arc::new(plan), options, targets, routes, clock, control, events };
         for shard in 0..options.shards.max(1) {
             let start = shard::Start { shard, ..common.clone() };
             handle.threads.push(thread::Builder::new().name(format!("shard-{shard}")).spawn(move || shard::run(start))?);
@@ -76,6 +89,8 @@ impl Engine {
 pub struct EngineHandle {
     control: Arc<Control>,
     threads: Vec<thread::JoinHandle<()>>,
+    /// Dropped after the threads were joined.
+    _balancer: Option<Balancer>,
 }
 
 impl EngineHandle {

@@ -21,7 +21,8 @@ use tokio::{
 use super::{
     EngineEvent, EngineOptions,
     control::{Control, Order},
-    core::{Core, Departure, Flow},
+    core::{Core, Departure, Flow, Ticket, Ways},
+    routes::Routes,
     targets::Targets,
 };
 use crate::{
@@ -39,6 +40,7 @@ pub(super) struct Start {
     pub(super) plan: Arc<Plan>,
     pub(super) options: EngineOptions,
     pub(super) targets: Arc<Targets>,
+    pub(super) routes: Option<Arc<Routes>>,
     pub(super) clock: Clock,
     pub(super) control: Arc<Control>,
     pub(super) events: Sender<EngineEvent>,
@@ -74,10 +76,10 @@ struct Shard {
 }
 
 async fn drive(start: Start) -> io::Result<()> {
-    let Start { shard, plan, options, targets, clock, control, events } = start;
+    let Start { shard, plan, options, targets, routes, clock, control, events } = start;
     let transport = options.transport;
     let shared = Rc::new(Shard {
-        core: RefCell::new(Core::new(shard, plan, options, targets, clock)),
+        core: RefCell::new(Core::new(shard, plan, options, Ways { targets, routes }, clock)),
         connectors: RefCell::default(),
         panicked: Cell::new(false),
     });
@@ -180,7 +182,7 @@ impl Drop for Watch {
 /// The task of one session: connects, then hands what comes in to the caller.
 async fn session(shard: Rc<Shard>, alive: Rc<()>, departure: Departure, connector: Rc<dyn Connector>) {
     let watch = Watch { shard: Rc::clone(&shard), _alive: alive };
-    let ticket = departure.ticket;
+    let (ticket, backend) = (departure.ticket, departure.dial.backend);
     let stream = match connector.open(departure.dial).await {
         Ok(stream) => stream,
         Err(cause) => return shard.core.borrow_mut().closed(ticket, cause),
@@ -192,6 +194,7 @@ async fn session(shard: Rc<Shard>, alive: Rc<()>, departure: Departure, connecto
         let mut core = shard.core.borrow_mut();
         flow = match received {
             Received::Event(event) => core.event(ticket, event),
+            Received::Report(report) => core.hear(ticket, backend, &report),
             Received::Closed(cause) => {
                 core.closed(ticket, cause);
                 Flow::Stop
@@ -200,11 +203,20 @@ async fn session(shard: Rc<Shard>, alive: Rc<()>, departure: Departure, connecto
     }
     if flow == Flow::Drain {
         // A peer that does not finish is what the bound is for.
-        let _ = tokio::time::timeout(CLOSE_BOUND, drain(inbound)).await;
+        let _ = tokio::time::timeout(CLOSE_BOUND, drain(inbound, &shard, ticket, backend)).await;
     }
     drop(watch);
 }
 
-async fn drain(mut inbound: Box<dyn Inbound>) {
-    while let Received::Event(_) = poll_fn(|cx| inbound.poll_next(cx)).await {}
+/// Reads to the end. The trailers may hold a report.
+async fn drain(mut inbound: Box<dyn Inbound>, shard: &Shard, ticket: Ticket, backend: usize) {
+    loop {
+        match poll_fn(|cx| inbound.poll_next(cx)).await {
+            Received::Event(_) => {}
+            Received::Report(report) => {
+                shard.core.borrow().hear(ticket, backend, &report);
+            }
+            Received::Closed(_) => return,
+        }
+    }
 }

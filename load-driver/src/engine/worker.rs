@@ -12,7 +12,7 @@ use proto::time::Micros;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use super::{Engine, EngineEvent, EngineHandle, EngineOptions, Targets, wire};
+use super::{Balancer, BalancerConfig, Engine, EngineEvent, EngineHandle, EngineOptions, Targets, wire};
 use crate::plan::Plan;
 
 /// Events that may wait for the pipe.
@@ -63,6 +63,21 @@ pub enum WorkerCommand {
     },
 }
 
+/// What a job comes to.
+#[derive(Debug, Clone)]
+pub struct Work {
+    /// The whole plan.
+    pub plan: Plan,
+    /// How sessions are given to targets; none deals them out in turn.
+    pub balancer: Option<BalancerConfig>,
+}
+
+impl From<Plan> for Work {
+    fn from(plan: Plan) -> Self {
+        Self { plan, balancer: None }
+    }
+}
+
 /// The worker's part of the whole plan: its scenarios, its share of the lanes.
 pub fn part(mut plan: Plan, job: &WorkerJob) -> Plan {
     plan.run_id.clone_from(&job.run_id);
@@ -74,14 +89,15 @@ pub fn part(mut plan: Plan, job: &WorkerJob) -> Plan {
     plan.split(job.worker, job.workers)
 }
 
-/// Runs the job on `input`, writes events to `output`, and returns when the input ends. `build` makes the whole plan of the job.
+/// Runs the job on `input`, writes events to `output`, and returns when the input ends. `build` makes the whole plan of the job, and says how it is
+/// balanced: the worker listens to the backends by itself before it is ready.
 ///
 /// Ledger entries leave with the tick in which they were made, so that a kill loses one tick's at most. After the last `Done` the
 /// worker stays, with its silent sockets, until the input ends.
 pub fn run_worker(
     mut input: impl BufRead,
     output: impl Write + Send + 'static,
-    build: impl FnOnce(&WorkerJob) -> anyhow::Result<Plan>,
+    build: impl FnOnce(&WorkerJob) -> anyhow::Result<Work>,
 ) -> anyhow::Result<()> {
     let (events, queue) = mpsc::channel(EVENTS);
     let writer = thread::Builder::new().name("events".to_owned()).spawn(move || write_all(output, queue))?;
@@ -102,32 +118,39 @@ struct Prepared {
     plan: Plan,
     options: EngineOptions,
     targets: Arc<Targets>,
+    balancer: Option<Balancer>,
 }
 
-fn prepare(input: &mut impl BufRead, build: impl FnOnce(&WorkerJob) -> anyhow::Result<Plan>) -> anyhow::Result<Prepared> {
+fn prepare(input: &mut impl BufRead, build: impl FnOnce(&WorkerJob) -> anyhow::Result<Work>) -> anyhow::Result<Prepared> {
     let mut line = String::new();
     input.read_line(&mut line).context("failed to read the worker's job")?;
     let job: WorkerJob = serde_json::from_str(&line).context("failed to parse the worker's job")?;
-    let plan = part(build(&job).context("failed to build the worker's plan")?, &job);
-    Ok(Prepared { plan, options: job.options, targets: Arc::new(Targets::resolve(&job.targets)?) })
+    let work = build(&job).context("failed to build the worker's plan")?;
+    let targets = Arc::new(Targets::resolve(&job.targets)?);
+    let start = |config| Balancer::start(&config, &targets).context("failed to listen to the backends");
+    let mut balancer = work.balancer.map(start).transpose()?;
+    if let Some(balancer) = &mut balancer {
+        balancer.wait_ready();
+    }
+    Ok(Prepared { plan: part(work.plan, &job), options: job.options, targets, balancer })
 }
 
 /// Until the input ends.
 fn obey(input: &mut impl BufRead, prepared: Prepared, events: &mpsc::Sender<EngineEvent>) -> anyhow::Result<()> {
-    let Prepared { plan, options, targets } = prepared;
+    let Prepared { plan, options, targets, balancer } = prepared;
     events.blocking_send(EngineEvent::Ready).context("failed to tell that the worker is ready")?;
-    let mut waiting = Some(plan);
+    let mut waiting = Some((plan, balancer));
     let mut running: Option<EngineHandle> = None;
     let mut line = String::new();
     while input.read_line(&mut line).context("failed to read the worker's commands")? > 0 {
         let command = serde_json::from_str(&line).with_context(|| format!("failed to parse the worker's command `{}`", line.trim()))?;
         match (command, &running) {
             (WorkerCommand::Start { epoch_unix_us }, _) => {
-                let plan = waiting.take().context("the worker was told to start twice")?;
+                let (plan, balancer) = waiting.take().context("the worker was told to start twice")?;
                 let clock = Clock::with_epoch_unix_us(epoch_unix_us);
                 thread::sleep(clock.until(Micros::ZERO));
-                running =
-                    Some(Engine::start(plan, options, Arc::clone(&targets), clock, events.clone()).context("failed to start shards")?);
+                let started = Engine::start(plan, options, Arc::clone(&targets), balancer, clock, events.clone());
+                running = Some(started.context("failed to start shards")?);
             }
             (WorkerCommand::Target { index, authority }, _) => targets.replace(index, &authority)?,
             (WorkerCommand::Stop { deadline }, Some(handle)) => handle.stop(deadline),

@@ -26,7 +26,7 @@ pub use self::{
     kinds::{EndKind, Expect, Protocol},
     outline::{Outline, Outlook},
     scenario::{ActTemplate, Conversation, Lane, ScenarioPlan, TurnTemplate, WaitTemplate},
-    session::{Act, SessionPlan, TurnPlan, Wait},
+    session::{Act, Draw, SessionPlan, TurnPlan, Wait},
 };
 
 /// The whole run. Times are microseconds from the start of the run.
@@ -67,8 +67,8 @@ impl Plan {
     /// When the plan has no such scenario.
     pub fn session(&self, scenario: usize, lane: u32, iteration: u32, start: Micros) -> SessionPlan {
         let scenario = self.scenarios[scenario].clone();
-        let index = index(scenario.number, lane, iteration);
-        SessionPlan::draw(index, self.seed, start, scenario, format!("{}-{index}", self.run_id))
+        let draw = scenario.draw(self.seed, lane, iteration);
+        SessionPlan::new(draw, self.seed, start, scenario, format!("{}-{}", self.run_id, draw.index))
     }
 
     /// The part of worker `worker` of `workers`: lanes dealt round; the parts add up to the whole. Scenarios stay in their places, some

@@ -6,7 +6,7 @@ use proto::{ids::PlanIndex, time::Micros};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{ActTemplate, EndKind, ScenarioPlan, TurnTemplate, WaitTemplate};
+use super::{ActTemplate, EndKind, ScenarioPlan, TurnTemplate, WaitTemplate, index};
 use crate::audio::Utterance;
 
 /// One session of the plan; everything in it follows from (profile, seed, index).
@@ -96,26 +96,41 @@ fn stream(seed: u64, index: PlanIndex, turn: Option<u32>) -> ChaCha8Rng {
     rng
 }
 
-impl SessionPlan {
-    pub(super) fn draw(index: PlanIndex, seed: u64, start: Micros, scenario: Arc<ScenarioPlan>, client_ref: String) -> Self {
+/// A session's own draws, without what belongs to a scenario or to the wire: small enough to keep millions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draw {
+    /// Names the session.
+    pub index: PlanIndex,
+    /// Index into the scenario's conversations.
+    pub conversation: usize,
+    /// How long it lasts, where the scenario says so.
+    pub length: Option<Duration>,
+    /// How it ends.
+    pub end: EndKind,
+}
+
+impl ScenarioPlan {
+    /// Draws session `iteration` of a lane. Pure.
+    pub fn draw(&self, seed: u64, lane: u32, iteration: u32) -> Draw {
+        let index = index(self.number, lane, iteration);
         let mut rng = stream(seed, index, None);
-        let conversation = pick(&mut rng, scenario.conversations.iter().map(|conversation| conversation.weight));
-        let end = pick(&mut rng, scenario.ends.iter().map(|(weight, _)| *weight));
-        let end = scenario.ends.get(end).map_or(EndKind::Graceful, |(_, kind)| *kind);
-        let length = scenario.session_length.as_ref().map(|length| length.sample(&mut rng));
-        Self { index, start, scenario, seed, conversation, length, end, client_ref }
+        let conversation = pick(&mut rng, self.conversations.iter().map(|conversation| conversation.weight));
+        let end = pick(&mut rng, self.ends.iter().map(|(weight, _)| *weight));
+        let end = self.ends.get(end).map_or(EndKind::Graceful, |(_, kind)| *kind);
+        let length = self.session_length.as_ref().map(|length| length.sample(&mut rng));
+        Draw { index, conversation, length, end }
     }
 
-    /// Turn `n`, or none when the conversation is over. Pure: the same `n` gives the same turn. With a `length`, the conversation is
-    /// repeated without end.
-    pub fn turn(&self, n: u32) -> Option<TurnPlan> {
-        let template = self.template(n)?;
-        let mut rng = stream(self.seed, self.index, Some(n));
-        let says = one_of(&mut rng, &template.says);
+    /// Turn `n` of a session of this scenario, or none when the conversation is over. Pure: the same `n` gives the same turn. With a
+    /// `length`, the conversation is repeated without end.
+    pub fn turn(&self, seed: u64, draw: &Draw, n: u32) -> Option<TurnPlan> {
+        let template = self.template(draw, n)?;
+        let mut rng = stream(seed, draw.index, Some(n));
+        let says = one_of(&mut rng, &template.says).cloned();
         let act = match &template.act {
             ActTemplate::Listen => Act::Listen,
             ActTemplate::BargeIn { after, explicit, says } => {
-                Act::BargeIn { says: one_of(&mut rng, says), after: after.sample(&mut rng), explicit: *explicit }
+                Act::BargeIn { says: one_of(&mut rng, says).cloned(), after: after.sample(&mut rng), explicit: *explicit }
             }
             ActTemplate::Cancel { after } => Act::Cancel { after: after.sample(&mut rng) },
             ActTemplate::Tool { name, takes } => Act::Tool { name: name.clone(), takes: takes.sample(&mut rng) },
@@ -125,17 +140,62 @@ impl SessionPlan {
             WaitTemplate::After(silence) => Wait::After(silence.sample(&mut rng)),
             WaitTemplate::At(time) => Wait::At(*time),
             WaitTemplate::Ratio(ratio) => match n.checked_sub(1) {
-                Some(previous) => Wait::Cycle(self.cycle(previous, *ratio)),
+                Some(previous) => Wait::Cycle(self.cycle(seed, draw, previous, *ratio)),
                 // Anywhere in a cycle: then any moment is like any other, and the share holds from the start.
-                None => Wait::After(self.cycle(0, *ratio).mul_f64(rng.random())),
+                None => Wait::After(self.cycle(seed, draw, 0, *ratio).mul_f64(rng.random())),
             },
         };
         Some(TurnPlan { wait, says, act, response_ms })
     }
 
+    fn turns(&self, draw: &Draw) -> &[TurnTemplate] {
+        self.conversations.get(draw.conversation).map_or(&[], |conversation| &conversation.turns)
+    }
+
+    fn template(&self, draw: &Draw, n: u32) -> Option<&TurnTemplate> {
+        let turns = self.turns(draw);
+        let at = if draw.length.is_some() { (n as usize).checked_rem(turns.len())? } else { n as usize };
+        turns.get(at)
+    }
+
+    /// From the begin of turn `n` to that of the next.
+    fn cycle(&self, seed: u64, draw: &Draw, n: u32, ratio: f64) -> Duration {
+        let Some(template) = self.template(draw, n) else { return Duration::ZERO };
+        // The same draws, in the same order, as the turn itself makes.
+        let mut rng = stream(seed, draw.index, Some(n));
+        let mut speech = one_of(&mut rng, &template.says).map_or(0, |says| says.speech_us());
+        if let ActTemplate::BargeIn { says, .. } = &template.act {
+            speech += one_of(&mut rng, says).map_or(0, |says| says.speech_us());
+        }
+        Duration::from_micros((speech as f64 / ratio) as u64)
+    }
+}
+
+impl SessionPlan {
+    pub(super) fn new(draw: Draw, seed: u64, start: Micros, scenario: Arc<ScenarioPlan>, client_ref: String) -> Self {
+        let Draw { index, conversation, length, end } = draw;
+        Self { index, start, scenario, seed, conversation, length, end, client_ref }
+    }
+
+    /// Turn `n`, or none when the conversation is over: see [`ScenarioPlan::turn`].
+    pub fn turn(&self, n: u32) -> Option<TurnPlan> {
+        self.scenario.turn(self.seed, &self.own(), n)
+    }
+
     /// Tools to declare at the start: those of the conversation, sorted.
     pub fn tools(&self) -> Vec<String> {
-        let turns = self.turns();
+        self.scenario.tools(self.conversation)
+    }
+
+    fn own(&self) -> Draw {
+        Draw { index: self.index, conversation: self.conversation, length: self.length, end: self.end }
+    }
+}
+
+impl ScenarioPlan {
+    /// Tools that sessions of a conversation declare at their start: sorted.
+    pub fn tools(&self, conversation: usize) -> Vec<String> {
+        let turns = self.conversations.get(conversation).map_or(&[][..], |conversation| &conversation.turns);
         let mut tools: Vec<String> = turns
             .iter()
             .filter_map(|turn| match &turn.act {
@@ -147,32 +207,10 @@ impl SessionPlan {
         tools.dedup();
         tools
     }
-
-    fn turns(&self) -> &[TurnTemplate] {
-        self.scenario.conversations.get(self.conversation).map_or(&[], |conversation| &conversation.turns)
-    }
-
-    fn template(&self, n: u32) -> Option<&TurnTemplate> {
-        let turns = self.turns();
-        let at = if self.length.is_some() { (n as usize).checked_rem(turns.len())? } else { n as usize };
-        turns.get(at)
-    }
-
-    /// From the begin of turn `n` to that of the next.
-    fn cycle(&self, n: u32, ratio: f64) -> Duration {
-        let Some(template) = self.template(n) else { return Duration::ZERO };
-        // The same draws, in the same order, as the turn itself makes.
-        let mut rng = stream(self.seed, self.index, Some(n));
-        let mut speech = one_of(&mut rng, &template.says).map_or(0, |says| says.speech_us());
-        if let ActTemplate::BargeIn { says, .. } = &template.act {
-            speech += one_of(&mut rng, says).map_or(0, |says| says.speech_us());
-        }
-        Duration::from_micros((speech as f64 / ratio) as u64)
-    }
 }
 
-fn one_of(rng: &mut ChaCha8Rng, all: &[Arc<Utterance>]) -> Option<Arc<Utterance>> {
-    if all.is_empty() { None } else { all.get(rng.random_range(0..all.len())).cloned() }
+fn one_of<'a>(rng: &mut ChaCha8Rng, all: &'a [Arc<Utterance>]) -> Option<&'a Arc<Utterance>> {
+    if all.is_empty() { None } else { all.get(rng.random_range(0..all.len())) }
 }
 
 /// Draws by weight; the sum was checked to be above zero.

@@ -92,7 +92,7 @@ fn render(diagnostics: &[Diagnostic]) -> String {
 }
 
 /// The candidate that `given` was probably meant to be.
-pub(super) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(&plain(given), &plain(candidate)), candidate))

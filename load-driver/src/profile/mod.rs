@@ -4,6 +4,8 @@
 //! a network. Every error points at the line that is wrong ([`Diagnostic`]). The result is *resolved*: serialised and read
 //! back it gives the same profile, so that results can hold it and a worker can rebuild the plan from it.
 
+mod backends;
+mod check;
 mod conversation;
 mod decode;
 mod document;
@@ -16,6 +18,7 @@ mod overrides;
 mod routing;
 mod scenario;
 mod schema;
+mod server;
 mod shipped;
 mod target;
 mod threshold;
@@ -27,17 +30,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agent_server::config::{ServeArgs, ServerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use self::document::{Entry, Node, Value};
+pub(crate) use self::error::nearest;
 pub use self::{
+    backends::{BackendEntry, Backends, Discovery},
     conversation::{BargeIn, Cancel, Conversation, Say, Says, Tool, Turn},
     document::Document,
     driver::{Counters, Driver, Http2},
     ends::{Ends, WeightedEnd},
     error::{Diagnostic, Place, ProfileError},
-    fleet::{BackendEntry, Backends, DEAD_FOR, Discovery, Fleet, Member, Reach},
+    fleet::{DEAD_FOR, Fleet, Member, Reach},
     named::Named,
     overrides::Override,
     routing::{Policies, ReportSource, Routing},
@@ -47,11 +52,6 @@ pub use self::{
     target::{Address, Target},
     threshold::Threshold,
     units::{Dist, Span},
-};
-use self::{
-    document::{Entry, Node, Value},
-    scenario::World,
-    validate::Checker,
 };
 use crate::{arrival, audio::Library};
 
@@ -68,8 +68,8 @@ pub struct Profile {
     /// Of everything random: the same seed, profile and target give the same sessions.
     #[serde(default = "one")]
     pub seed: u64,
-    /// Whom the sessions are opened against.
-    #[serde(default)]
+    /// Whom the sessions are opened against; absent: one embedded backend, or what `backends` says.
+    #[serde(default, skip_serializing_if = "Target::is_default")]
     pub target: Target,
     /// The backends one by one, or a name that gives them; absent: the target says it all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -241,113 +241,9 @@ fn fill_in(scenario: &mut Node, defaults: &[Entry]) {
     }
 }
 
-/// What the run itself says to every backend that it starts.
-const SERVER_KEYS_OF_THE_RUN: [&str; 4] = ["listen", "admin_listen", "backend_id", "stop_on_stdin_eof"];
-
-/// `server` holds what agent-server's own file may hold, so its own reader judges it.
-fn check_server(c: &mut Checker<'_>, document: &Document) {
-    let Some(entry) = document.root.get("server") else { return };
-    let settings = match ServeArgs::deserialize(&entry.node) {
-        Ok(settings) => settings,
-        Err(error) => return c.at(error.place.unwrap_or_else(|| entry.place.clone()), error.message, error.help),
-    };
-    for key in SERVER_KEYS_OF_THE_RUN {
-        if entry.node.get(key).is_some() {
-            c.within("server", |c| c.error(key, format!("`{key}` is set by the run itself for each backend"), "drop it"));
-        }
-    }
-    if let Err(error) = ServerConfig::resolve(settings) {
-        c.at(entry.place.clone(), error.to_string(), None);
-    }
-}
-
 impl Profile {
     /// The clips that this profile speaks with.
     pub fn library(&self) -> Library {
         Library::new(self.audio_dir.clone())
-    }
-
-    fn check(&self, document: &Document) -> Result<(), ProfileError> {
-        let mut c = Checker::new(document);
-        let embedded = matches!(self.target, Target::Embedded { .. });
-        c.within("target", |c| self.target.check(c));
-        if !embedded && !self.server.is_empty() {
-            c.error(
-                "server",
-                "`server` holds settings of embedded backends, and the target runs already",
-                "drop it, or set `target: embedded`",
-            );
-        }
-        check_server(&mut c, document);
-        c.within("driver", |c| self.driver.check(c));
-        c.within("counters", |c| self.counters.check(c));
-        let world = World { embedded, backends: self.target.backends(), audio: &self.library() };
-        c.within("scenarios", |c| {
-            if self.scenarios.is_empty() {
-                c.here("there is no scenario", "add one under `scenarios`");
-            }
-            if self.scenarios.0.len() > usize::from(u16::MAX) {
-                c.here("there are too many scenarios", "write at most 65535");
-            }
-            for (name, scenario) in self.scenarios.iter() {
-                c.within(name, |c| {
-                    if name.is_empty() || name.len() > 64 || !name.chars().all(|ch| ch.is_ascii_alphanumeric() || "-_".contains(ch)) {
-                        c.here(format!("`{name}` is no name for a scenario"), "use up to 64 letters, digits, `-` and `_`");
-                    }
-                    scenario.check(c, &world);
-                });
-            }
-        });
-        self.check_kills(&mut c);
-        c.within("thresholds", |c| {
-            for (metric, all) in self.thresholds.iter() {
-                c.within(metric, |c| {
-                    if all.is_empty() {
-                        c.here(format!("`{metric}` has no threshold"), "write a list: ['p(95)<300']");
-                    }
-                    for (at, threshold) in all.iter().enumerate() {
-                        c.within(at, |c| threshold.check(c));
-                    }
-                });
-            }
-        });
-        if c.is_clean() {
-            let ends = self.scenarios.iter().map(|(_, scenario)| arrival::end_of(&scenario.schedule(), scenario.executor.executor())).max();
-            if self.warmup != Span::default() && ends.is_some_and(|end| self.warmup.0 >= end) {
-                c.error("warmup", "the warm-up is as long as the whole run: no statistics would be left", "make it shorter");
-            }
-        }
-        c.finish()
-    }
-
-    /// A backend that is killed takes every session with it: those of another scenario would count as lost.
-    fn check_kills(&self, c: &mut Checker<'_>) {
-        let kills = |scenario: &Scenario| scenario.end.0.iter().any(|end| end.kind == crate::plan::EndKind::KillBackend);
-        for (name, killer) in self.scenarios.iter().filter(|(_, scenario)| kills(scenario)) {
-            let Some(victim) = killer.backend else { continue };
-            // Two kills of one backend: the second scenario may only begin when the first kill is over.
-            let early = |other: &Scenario| other.kill_at < killer.kill_at && other.kill_at >= Some(killer.start_time);
-            for (other, _) in self.scenarios.iter().filter(|(_, other)| kills(other) && other.backend == Some(victim) && early(other)) {
-                c.within("scenarios", |c| {
-                    c.within(name, |c| {
-                        let message = format!("`{other}` kills backend {victim} before, while this scenario uses it");
-                        c.error("kill_at", message, "kill at the same time, begin later, or pin it to another backend");
-                    });
-                });
-            }
-            for (other, scenario) in self.scenarios.iter().filter(|(_, scenario)| !kills(scenario)) {
-                if scenario.backend.is_none_or(|backend| backend == victim) {
-                    c.within("scenarios", |c| {
-                        c.within(other, |c| {
-                            c.error(
-                                "backend",
-                                format!("`{other}` may use backend {victim}, which `{name}` kills: its sessions would be lost"),
-                                "pin this scenario to another backend",
-                            );
-                        });
-                    });
-                }
-            }
-        }
     }
 }

@@ -78,7 +78,7 @@ pub struct Scenario {
     /// Run time of the kill, for `kill_worker` and `kill_backend`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kill_at: Option<Span>,
-    /// Only this backend, from 0. Absent: all, in turn.
+    /// Only this backend, from 0. Absent: as `routing` says, or all, in turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<usize>,
     /// Each session on a connection of its own (WebSocket always is).
@@ -279,11 +279,13 @@ impl Scenario {
                 "pin the scenario to one: `backend: 1`, and let no other scenario use it",
             );
         }
-        if let Some(backend) = self.backend
-            && backend >= world.backends
-        {
-            let help = format!("the target has {}: write 0 to {}", world.backends, world.backends.saturating_sub(1));
-            c.error("backend", format!("there is no backend {backend}"), help);
+        match (self.backend, world.backends) {
+            (Some(_), Err(why)) => c.error("backend", format!("a scenario cannot be pinned here: {why}"), "drop `backend`"),
+            (Some(backend), Ok(backends)) if backend >= backends => {
+                let help = format!("the target has {backends}: write 0 to {}", backends.saturating_sub(1));
+                c.error("backend", format!("there is no backend {backend}"), help);
+            }
+            _ => {}
         }
     }
 
@@ -321,8 +323,8 @@ impl Scenario {
 pub(super) struct World<'a> {
     /// The run starts its backends itself.
     pub embedded: bool,
-    /// How many there are.
-    pub backends: usize,
+    /// How many a scenario can choose from by number, or why it cannot.
+    pub backends: Result<usize, &'static str>,
     /// Finds WAV files.
     pub audio: &'a crate::audio::Library,
 }

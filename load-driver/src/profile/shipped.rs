@@ -5,13 +5,25 @@
 pub struct ShippedProfile {
     /// As on the command line.
     pub name: &'static str,
+    /// In the folder `profiles`.
+    pub path: &'static str,
     /// The file.
     pub text: &'static str,
 }
 
+macro_rules! profile {
+    ($name:expr, $path:expr) => {
+        ShippedProfile { name: $name, path: $path, text: include_str!(concat!("../../../profiles/", $path)) }
+    };
+}
+
+/// Names of files, then those of the folder `routing`, whose names on the command line begin with `routing-`.
 macro_rules! profiles {
-    ($($name:literal),* $(,)?) => {
-        &[$(ShippedProfile { name: $name, text: include_str!(concat!("../../../profiles/", $name, ".yaml")) }),*]
+    ($($name:literal),*; routing: $($routing:literal),*) => {
+        &[
+            $(profile!($name, concat!($name, ".yaml")),)*
+            $(profile!(concat!("routing-", $routing), concat!("routing/", $routing, ".yaml")),)*
+        ]
     };
 }
 
@@ -20,8 +32,10 @@ macro_rules! clips {
 }
 
 /// Every shipped profile, in the order in which a newcomer should meet them.
-pub const SHIPPED: &[ShippedProfile] =
-    profiles!["quickstart", "thousands", "talkers", "barge-in", "tool-calls", "arrivals", "idle-burst", "forced-kill", "soak-5m"];
+pub const SHIPPED: &[ShippedProfile] = profiles![
+    "quickstart", "thousands", "talkers", "barge-in", "tool-calls", "arrivals", "idle-burst", "forced-kill", "soak-5m";
+    routing: "guide", "live", "million"
+];
 
 const CLIPS: &[(&str, &[u8])] = clips!["audio/weather.wav", "audio/order.wav", "audio/stop.wav", "audio/backchannel.wav"];
 

@@ -1,6 +1,6 @@
 //! `target`: whom the sessions are opened against.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeSet, fmt};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
@@ -51,27 +51,25 @@ impl Address {
 }
 
 impl Target {
-    /// Number of backends.
-    pub fn backends(&self) -> usize {
-        match self {
-            Self::Embedded { backends } => *backends as usize,
-            Self::Addresses(all) => all.len(),
-        }
+    /// As when nothing is said: it is not written then, so that what is read back does not contradict `backends`.
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 
     pub(super) fn check(&self, c: &mut Checker<'_>) {
         match self {
-            Self::Embedded { backends } => {
-                if !(1..=64).contains(backends) {
-                    c.error("embedded", format!("{backends} embedded backends are out of range"), "write 1 to 64");
-                }
-            }
+            Self::Embedded { backends } => Self::check_embedded(c, *backends),
             Self::Addresses(all) => {
                 if all.is_empty() {
                     c.here("the list of addresses is empty", "write `target: embedded` or give host:port");
                 }
+                let mut seen = BTreeSet::new();
                 for (at, address) in all.iter().enumerate() {
                     let at = at.to_string();
+                    if !seen.insert(&address.address) {
+                        let message = format!("`{}` is there twice: its sessions would be counted twice", address.address);
+                        c.error(&at, message, "drop one of both");
+                    }
                     for text in std::iter::once(&address.address).chain(&address.admin) {
                         if !is_host_port(text) {
                             c.error(&at, format!("`{text}` is not host:port"), "write for example 127.0.0.1:7000");
@@ -83,7 +81,8 @@ impl Target {
     }
 }
 
-fn is_host_port(text: &str) -> bool {
+/// `host:port`, the host a name, an IPv4 address or an IPv6 address in brackets.
+pub(super) fn is_host_port(text: &str) -> bool {
     let text = text.strip_prefix("http://").map_or(text, |_| "");
     text.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty()

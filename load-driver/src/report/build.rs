@@ -115,6 +115,8 @@ pub struct Known {
     pub costs: Vec<super::summary::ProcessCost>,
     /// Workers that were lost other than by the plan.
     pub workers_lost: u64,
+    /// Quality of balance.
+    pub balance: Option<crate::balance::Balance>,
     /// With every default and override in it.
     pub resolved_profile: serde_json::Value,
 }
@@ -141,6 +143,7 @@ pub fn summary(registry: &Registry, funnels: &Funnels, known: Known, reasons: &[
         generator: known.generator,
         costs: known.costs,
         workers_lost: known.workers_lost,
+        balance: known.balance,
         series: registry.series().clone(),
         resolved_profile: known.resolved_profile,
     };

@@ -42,7 +42,7 @@ pub fn schema() -> String {
 }
 
 /// Writes beside the file and renames, so that a reader never sees half of it.
-pub(super) fn write_whole(path: &std::path::Path, contents: &[u8]) -> io::Result<()> {
+pub(crate) fn write_whole(path: &std::path::Path, contents: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
     fs::write(&beside, contents)?;

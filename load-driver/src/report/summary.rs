@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Exit, build};
 use crate::{
+    balance::Balance,
     ledger::Funnel,
     plan::{EndKind, Protocol},
     record::Series,
@@ -15,7 +16,7 @@ use crate::{
 };
 
 /// Of the layout of [`Summary`]: one more with every change that a reader could notice.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// Everything about one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +59,8 @@ pub struct Summary {
     pub costs: Vec<ProcessCost>,
     /// Workers that were lost other than by the plan.
     pub workers_lost: u64,
+    /// How evenly sessions and load lay on the backends; none when not every backend has counters that can be read.
+    pub balance: Option<Balance>,
     /// The run second by second.
     pub series: Series,
     /// The profile with every default and override in it.

@@ -8,6 +8,7 @@ use super::{
     text::{Lines, bytes, count, ms, ms_or_dash, percent, seconds, table},
 };
 use crate::{
+    balance::Balance,
     plan::Protocol,
     record::histogram::LIMIT_US,
     threshold::{Status, ThresholdResult, Unit},
@@ -68,6 +69,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
         latencies(&s.latencies, style),
         scenarios(&s.scenarios, style),
         convergence(&s.convergence, style),
+        balance(s.balance.as_ref(), style),
         errors(s, style),
         generator(s, style),
         costs(&s.costs, style),
@@ -268,6 +270,12 @@ fn convergence(rows: &[ConvergenceRow], style: Style) -> String {
         ]
     };
     section(style, "convergence of the counters by kind of end", &table(&head, &rows.iter().map(line).collect::<Vec<_>>()))
+}
+
+/// Of one backend there is nothing to say.
+fn balance(balance: Option<&Balance>, style: Style) -> String {
+    let Some(balance) = balance.filter(|balance| balance.assigned.len() > 1) else { return String::new() };
+    section(style, "balance", &crate::balance::describe(balance))
 }
 
 fn errors(s: &Summary, style: Style) -> String {

@@ -1,6 +1,9 @@
 //! What a balancer knows of a backend.
 
-use proto::{orca::OrcaLoadReport, time::Micros};
+use proto::{
+    orca::{OrcaLoadReport, metric},
+    time::Micros,
+};
 
 /// A load report, as policies read it. Absent metrics are 0 or none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -32,9 +35,43 @@ pub struct Report {
 impl Report {
     /// Reads a report that came at `at`. Values that are negative or not finite count as absent.
     pub fn from_orca(orca: &OrcaLoadReport, at: Micros) -> Self {
-        let _ = (orca, at);
-        todo!("routing helper")
+        let named = |name: &str| orca.named_metrics.get(name).copied();
+        Self {
+            at,
+            utilization: orca.cpu_utilization,
+            application_utilization: orca.application_utilization,
+            qps: orca.rps_fractional,
+            eps: orca.eps,
+            active: named(metric::ACTIVE_SESSIONS),
+            speaking: named(metric::SPEAKING_SESSIONS),
+            rate: named(metric::ADDITIONAL_SESSION_RATE),
+            effective_capacity: named(metric::EFFECTIVE_CAPACITY),
+            max_sessions: named(metric::MAX_SESSIONS),
+            draining: named(metric::DRAINING).and_then(sane).is_some_and(|draining| draining > 0.0),
+        }
+        .cleaned()
     }
+
+    /// Without the values that are negative or not finite.
+    pub(super) fn cleaned(self) -> Self {
+        let clean = |x: f64| sane(x).unwrap_or(0.0);
+        Self {
+            utilization: clean(self.utilization),
+            application_utilization: clean(self.application_utilization),
+            qps: clean(self.qps),
+            eps: clean(self.eps),
+            active: self.active.and_then(sane),
+            speaking: self.speaking.and_then(sane),
+            rate: self.rate.and_then(sane),
+            effective_capacity: self.effective_capacity.and_then(sane),
+            max_sessions: self.max_sessions.and_then(sane),
+            ..self
+        }
+    }
+}
+
+fn sane(x: f64) -> Option<f64> {
+    (x.is_finite() && x >= 0.0).then_some(x)
 }
 
 /// What one balancer knows of one backend.
@@ -63,8 +100,12 @@ impl Backend {
 
     /// Sessions that it can still take within its effective capacity, debited, this balancer's share of it; below 0 when it has too many
     /// already. None without such a report.
+    ///
+    /// The capacity is of one window's sessions and utilization; what was granted since is in neither, and neither is it in the report's
+    /// sessions: it is spent already, all of it by this balancer, so it is taken off undivided.
     pub fn room(&self) -> Option<f64> {
-        todo!("routing helper")
+        let report = self.report?;
+        Some((report.effective_capacity? - report.active?) * self.share - f64::from(self.granted))
     }
 
     /// At its hard cap.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -13,7 +14,8 @@ use tokio::{
 };
 
 use super::{
-    Job, RunError,
+    Job, Outcome, RunError,
+    balance::Balancing,
     controller::{Run, Signals, Usage, complain, take_look},
     finish, kills,
     poller::{Poller, unix_now},
@@ -22,7 +24,7 @@ use super::{
     workers::{Worker, WorkerNews},
 };
 use crate::{
-    engine::{Engine, EngineEvent, EngineOptions, worker::WorkerCommand},
+    engine::{Balancer, BalancerConfig, Engine, EngineEvent, EngineOptions, worker::WorkerCommand},
     ledger::{BackendConfig, Ledger, LedgerConfig, LiveView, SourceId, Windows},
     plan::{EndKind, Plan},
     record::{Registry, ScenarioLabel, ShardRecorder},
@@ -39,7 +41,7 @@ const LEAD: Duration = Duration::from_millis(50);
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Sets a run up, lives through it, and tells what came of it.
-pub(super) async fn conduct(job: Job) -> Result<Exit, RunError> {
+pub(super) async fn conduct(job: Job) -> Result<Outcome, RunError> {
     let fault = |what: &str, e: &dyn std::fmt::Display| RunError::new(Exit::InternalFault, format!("failed to {what}: {e}"));
     let mut reporters = reporters(&job.out).map_err(|e| fault("open the files of the run", &e))?;
     let signals = Signals::new().map_err(|e| fault("listen for signals", &e))?;
@@ -56,19 +58,28 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     let (plan, profile) = (&prepared.plan, &prepared.profile);
     let options = finish::engine_options(profile, shards(prepared));
     let with_workers: Vec<u16> = plan.scenarios.iter().filter(|s| kills::needs_worker(s)).map(|s| s.number).collect();
+    let mut balancer =
+        BalancerConfig::of(profile, set.targets.count(), 0)?.map(|config| Balancer::start(&config, &set.targets)).transpose()?;
     let (news_in, mut news) = mpsc::channel(EVENTS);
     let (mut workers, worker_of) = start_workers(job, &set, &with_workers, options, &news_in)?;
     drop(news_in);
     await_ready(&mut news, workers.len()).await?;
+    if let Some(balancer) = &mut balancer {
+        balancer.ready().await;
+    }
     let clock = Clock::with_epoch_unix_us(unix_now(&Clock::start()) + LEAD.as_micros() as u64);
     let start_us = clock.unix_us(Micros::ZERO);
 
     let mut ledger = Ledger::new(ledger_config(job, &set, start_us));
+    let known = profile.fleet().members.len().max(set.targets.count());
+    let kills = kills::planned(plan, &profile.fleet().members, set.members);
+    let mut balancing = Box::new(Balancing::of(job, known, &kills, &set.looks, start_us));
     let own = (0..options.shards).map(|shard| SourceId { worker: 0, shard: shard as u32 });
     let theirs = (1..=with_workers.len()).map(|worker| SourceId { worker: worker as u32, shard: 0 });
     let open: BTreeSet<SourceId> = own.chain(theirs).collect();
     for source in &open {
         ledger.open(*source, start_us);
+        balancing.open(*source, start_us);
     }
     let mut usage = BTreeMap::new();
     for look in std::mem::take(&mut set.looks) {
@@ -89,12 +100,13 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
 
     sleep_until(clock.instant(Micros::ZERO).into()).await;
     let (events_in, events) = mpsc::channel(EVENTS);
-    let engine = Engine::start(without(plan, &with_workers), options, set.targets.clone(), clock, events_in)?;
+    let engine = Engine::start(without(plan, &with_workers), options, set.targets.clone(), balancer, clock, events_in)?;
     Ok(Run {
         job: job.clone(),
         info,
         clock,
         ledger,
+        balancing,
         registry,
         monitor,
         driver: Usage::default(),
@@ -106,7 +118,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         workers,
         worker_of,
         heard: BTreeSet::new(),
-        kills: kills::planned(plan, &profile.fleet().members, set.members),
+        kills,
         dead: VecDeque::new(),
         fallen: BTreeSet::new(),
         open,
@@ -126,14 +138,14 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
 fn without(plan: &Plan, scenarios: &[u16]) -> Plan {
     let mut plan = plan.clone();
     for scenario in plan.scenarios.iter_mut().filter(|s| scenarios.contains(&s.number)) {
-        std::sync::Arc::make_mut(scenario).lanes.clear();
+        Arc::make_mut(scenario).lanes.clear();
     }
     plan
 }
 
 fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     let profile = &job.prepared.profile;
-    let fresh = !set.backends.is_empty();
+    let fresh = profile.is_embedded();
     let watched: BTreeSet<usize> = set.sources.iter().map(|(index, _)| *index).collect();
     let backends = (0..set.members).map(|index| BackendConfig { watched: watched.contains(&index), fresh }).collect();
     let counters = &profile.counters;

@@ -6,6 +6,7 @@ use std::{
 };
 
 use agent_server::runtime::clock::Clock;
+use futures_util::FutureExt;
 use proto::time::Micros;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -14,7 +15,8 @@ use tokio::{
 };
 
 use super::{
-    Job, RunError,
+    Job, Outcome, RunError,
+    balance::Balancing,
     ending::STOP_GRACE,
     finish,
     kills::Kill,
@@ -49,6 +51,11 @@ pub(super) struct Signals {
 impl Signals {
     pub(super) fn new() -> std::io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// One came since the last look.
+    pub(super) fn pending(&mut self) -> bool {
+        self.interrupt.recv().now_or_never().is_some() || self.terminate.recv().now_or_never().is_some()
     }
 
     async fn next(&mut self) {
@@ -103,6 +110,7 @@ pub(super) struct Run {
     pub(super) clock: Clock,
     pub(super) set: TargetSet,
     pub(super) ledger: Ledger,
+    pub(super) balancing: Box<Balancing>,
     pub(super) registry: Registry,
     pub(super) monitor: Monitor,
     pub(super) driver: Usage,
@@ -161,7 +169,7 @@ enum Happening {
 
 impl Run {
     /// From the first session to the verdict.
-    pub(super) async fn live(mut self, reporters: &mut Reporters) -> Result<Exit, RunError> {
+    pub(super) async fn live(mut self, reporters: &mut Reporters) -> Result<Outcome, RunError> {
         let mut seconds = interval(Duration::from_secs(1));
         seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
         while !self.open.is_empty() {
@@ -225,6 +233,7 @@ impl Run {
     }
 
     pub(super) fn look(&mut self, look: Look) {
+        self.balancing.look(&look);
         take_look(look, &mut self.ledger, &mut self.backends, &self.clock);
         self.take_convergence();
     }
@@ -244,11 +253,13 @@ impl Run {
         self.heard.insert(worker);
         match event {
             EngineEvent::Ledger { shard, entries, complete_to_us } => {
+                self.balancing.entries(source(shard), &entries, complete_to_us);
                 self.ledger.entries(source(shard), entries, complete_to_us);
             }
             EngineEvent::Ready => {}
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
             EngineEvent::Done { shard } => {
+                self.balancing.source_done(source(shard));
                 self.ledger.source_done(source(shard));
                 self.open.remove(&source(shard));
                 self.registry.shard_gone(global_shard(worker, shard));
@@ -290,7 +301,9 @@ impl Run {
             self.open.remove(&source);
             self.registry.shard_gone(global_shard(worker, source.shard as usize));
         }
-        self.ledger.worker_lost(worker, unix_now(&self.clock), false);
+        let at_us = unix_now(&self.clock);
+        self.balancing.worker_lost(worker, at_us, false);
+        self.ledger.worker_lost(worker, at_us, false);
     }
 
     /// Shards end with `Done`; that they are gone without it is a fault of this program.

@@ -5,14 +5,14 @@ use std::{io, path::Path};
 use proto::time::Micros;
 
 use super::{
-    Job, RunError,
+    Job, Outcome, RunError,
     controller::{Run, complain},
     targets::TargetSet,
 };
 use crate::{
     engine::EngineOptions,
     ledger::{self, Judgement, Verdict},
-    profile::Profile,
+    profile::{Profile, Reach},
     record::{Counter, Measurements},
     report::{
         Event, Exit, Hlog, Json, Junit, Reporters, RunInfo, Style, Terminal,
@@ -29,6 +29,7 @@ pub(super) fn engine_options(profile: &Profile, shards: usize) -> EngineOptions 
     EngineOptions {
         shards,
         handshakes: driver.handshakes as usize,
+        front: matches!(profile.fleet().reach, Reach::Front(_)),
         transport: TransportOptions {
             stream_window: driver.http2.stream_window,
             connection_window: driver.http2.connection_window,
@@ -68,7 +69,7 @@ pub(super) fn add_files(reporters: &mut Reporters, out: &Path, style: Style) -> 
 }
 
 /// Judges, tells the sinks, stops what was started.
-pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Reporters) -> Result<Exit, RunError> {
+pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Reporters) -> Result<Outcome, RunError> {
     let verdict = run.ledger.verdict();
     let convergence = run.convergence_report(over_at);
     let mut closed = run.registry.add(convergence);
@@ -82,6 +83,8 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
         lag_p99_ms: profile.driver.max_schedule_lag.micros() as f64 / 1e3,
         ..SaturationLimits::for_shards(super::shards(&run.job.prepared))
     };
+    let balance = run.balancing.close(&verdict, &run.registry);
+    let balance = balance.inspect_err(|why| tracing::info!("the quality of balance is not known: {why}")).ok();
     let known = Known {
         run: run.info.clone(),
         duration_s: over_at.0 as f64 / 1e6,
@@ -93,13 +96,15 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
         generator: build::generator(&run.registry, &run.driver.track, limits),
         costs: costs(&run),
         workers_lost: run.workers_lost,
+        balance: balance.clone(),
         resolved_profile: serde_json::to_value(profile).unwrap_or_default(),
     };
     let mut reasons = run.reasons.clone();
     reasons.dedup();
     let summary = build::summary(&run.registry, &verdict.funnels, known, &reasons);
     let lost = complain(&reporters.emit(Event::Finished(&summary)));
-    Ok(if lost { Exit::InternalFault } else { summary.exit.reason })
+    let exit = if lost { Exit::InternalFault } else { summary.exit.reason };
+    Ok(Outcome { exit, interrupted: summary.exit.reasons.contains(&Exit::Interrupted), balance })
 }
 
 fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersSection {

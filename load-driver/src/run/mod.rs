@@ -6,8 +6,11 @@
 //!    what shards, workers, pollers and signals say, and kills what the plan says is to be killed.
 //! 4. When every session is over, look at the counters until they agree with the ledger or the time for that is over.
 //! 5. Judge, tell the sinks, stop what was started.
+//!
+//! With several policies all of this happens for each, with backends of its own, and then they are compared.
 
 mod backends;
+mod balance;
 mod begin;
 mod controller;
 mod discovery;
@@ -17,18 +20,19 @@ mod kills;
 mod options;
 mod poller;
 mod progress;
+mod series;
 mod strikes;
 mod targets;
 mod workers;
 
-use std::{io::Write, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use agent_server::runtime::clock::Clock;
 use tokio::runtime::Builder;
 
 pub use self::options::{Prepared, RunArgs, UsageError, overrides, prepare, thresholds};
 use crate::{
-    profile::Reach,
+    balance::Balance,
     report::{Exit, Live, LiveMode, Reporters, Style},
     transport::fds,
 };
@@ -48,23 +52,21 @@ impl RunError {
     }
 }
 
-/// Runs a profile from start to verdict; what went wrong before there were results is an error with its exit code.
+/// Runs a profile from start to verdict, for each of its policies; what went wrong before there were results is an error with its exit code.
 pub fn run(args: &RunArgs) -> Result<Exit, RunError> {
-    let run_id = new_run_id();
-    let prepared = prepare(args, &run_id).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
-    let fleet = prepared.profile.fleet();
-    descriptors(&prepared, if matches!(fleet.reach, Reach::Front(_)) { 1 } else { fleet.members.len() })?;
-    let out = args.out.join(format!("{}-{run_id}", folder_name(&prepared.profile.name)));
-    std::fs::create_dir_all(&out)
-        .map_err(|e| RunError::new(Exit::InvalidProfile, format!("failed to make the folder {}: {e}", out.display())))?;
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| RunError::new(Exit::InternalFault, format!("failed to start the controller: {e}")))?;
-    let exit = runtime.block_on(begin::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out: out.clone() }))?;
-    // A reader that went away has seen enough.
-    let _ = writeln!(std::io::stdout(), "\nresults in {}", out.display());
-    Ok(exit)
+    runtime.block_on(series::all(args, &new_run_id()))
+}
+
+/// What came of one run.
+#[derive(Debug)]
+struct Outcome {
+    exit: Exit,
+    interrupted: bool,
+    balance: Option<Balance>,
 }
 
 /// Makes sure of file descriptors enough for sessions towards so many targets.

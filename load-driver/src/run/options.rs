@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::{
     plan::Plan,
-    profile::{Loaded, Override, Profile, ProfileError, Reach, Source, open},
+    profile::{Loaded, Override, Profile, ProfileError, Source, open},
     threshold::{Spec, Threshold},
 };
 
@@ -79,11 +79,12 @@ pub fn overrides(set: &[String], target: Option<&str>, seed: Option<&str>) -> Re
 pub fn prepare(args: &RunArgs, run_id: &str) -> Result<Prepared, UsageError> {
     let overrides = overrides(&args.set, args.target.as_deref(), args.seed.as_deref())?;
     let loaded = open(&Source::of(&args.profile), &overrides)?;
+    loaded.check_live()?;
     let thresholds = thresholds(&loaded)?;
     for text in &args.defects {
         let error = |reason: String| UsageError::Defect { text: text.clone(), reason };
         text.parse::<Defect>().map_err(|e| error(e.to_string()))?;
-        if loaded.profile.fleet().reach != Reach::Embedded {
+        if !loaded.profile.is_embedded() {
             return Err(error("defects are for embedded backends; start agent-server itself with this flag".into()));
         }
     }

@@ -55,6 +55,7 @@ impl Run {
             self.open.remove(&source);
             self.registry.shard_gone(global_shard(number, source.shard as usize));
         }
+        self.balancing.worker_lost(number, at_us, true);
         self.ledger.worker_lost(number, at_us, true);
     }
 
@@ -67,7 +68,9 @@ impl Run {
             return;
         }
         let Some(backend) = self.set.backends.get_mut(index) else { return };
-        self.ledger.backend_killed(index, &backend.boot_id, unix_now(&self.clock));
+        let at_us = unix_now(&self.clock);
+        self.balancing.backend_killed(index, at_us);
+        self.ledger.backend_killed(index, &backend.boot_id, at_us);
         if let Err(error) = backend.kill().await {
             tracing::error!("failed to kill backend {index}: {error}");
         }

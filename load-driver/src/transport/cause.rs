@@ -111,7 +111,7 @@ pub(super) fn of_upgrade(error: &tokio_tungstenite::tungstenite::Error) -> Failu
 }
 
 /// The whole chain of an error, for logs.
-pub(super) fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -13,7 +13,10 @@ use std::{
     time::Duration,
 };
 
-use proto::frame::{ClientEvent, ServerEvent};
+use proto::{
+    frame::{ClientEvent, ServerEvent},
+    orca::OrcaLoadReport,
+};
 
 use crate::{
     ledger::FailureCause,
@@ -23,6 +26,7 @@ use crate::{
 pub mod cause;
 pub mod fds;
 mod grpc;
+mod orca;
 pub(crate) mod socket;
 mod websocket;
 
@@ -125,6 +129,8 @@ pub trait Inbound {
 pub enum Received {
     /// It said this.
     Event(ServerEvent),
+    /// Its load, from the head or the trailers of the stream.
+    Report(Box<OrcaLoadReport>),
     /// It is gone.
     Closed(FailureCause),
 }

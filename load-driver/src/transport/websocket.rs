@@ -9,7 +9,10 @@ use std::{
 };
 
 use futures_util::{Sink, StreamExt};
-use proto::frame::{ClientEvent, MAX_MESSAGE_BYTES};
+use proto::{
+    frame::{ClientEvent, MAX_MESSAGE_BYTES},
+    orca::OrcaLoadReport,
+};
 use tokio::time::timeout;
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
@@ -23,6 +26,7 @@ use tokio_tungstenite::{
 use super::{
     Connector, Dial, How, Inbound, Link, MAX_QUEUED, Received, Remains, Stream, TransportOptions, Unsent,
     cause::{self, CLOSE_GOING_AWAY},
+    orca,
     socket::Socket,
 };
 use crate::{
@@ -63,7 +67,7 @@ async fn connect(dial: Dial) -> Result<Stream, FailureCause> {
     let request =
         format!("ws://{}{}", dial.authority, dialect.borrow().path()).into_client_request().map_err(|_| FailureCause::Unreachable)?;
     let upgraded = client_async_with_config(request, socket.clone(), Some(config())).await;
-    let (stream, _) = upgraded.map_err(|error| {
+    let (stream, response) = upgraded.map_err(|error| {
         tracing::debug!(address = %dial.address, error = cause::chain(&error), "upgrade failed");
         cause::of_upgrade(&error)
     })?;
@@ -71,7 +75,7 @@ async fn connect(dial: Dial) -> Result<Stream, FailureCause> {
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     let stream = Rc::new(RefCell::new(stream));
     let link = WebSocketLink { stream: Rc::clone(&stream), dialect: Rc::clone(&dialect), socket, waker };
-    let inbound = WebSocketInbound { stream, dialect };
+    let inbound = WebSocketInbound { stream, dialect, report: orca::report(response.headers()) };
     Ok(Stream { link: Box::new(link), inbound: Box::new(inbound), fresh: true })
 }
 
@@ -138,10 +142,15 @@ impl Link for WebSocketLink {
 struct WebSocketInbound {
     stream: Rc<RefCell<WebSocketStream<Socket>>>,
     dialect: SharedDialect,
+    /// From the head of the upgrade, not told yet.
+    report: Option<Box<OrcaLoadReport>>,
 }
 
 impl Inbound for WebSocketInbound {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
+        if let Some(report) = self.report.take() {
+            return Poll::Ready(Received::Report(report));
+        }
         loop {
             let mut stream = self.stream.borrow_mut();
             if let Poll::Ready(Err(error)) = Pin::new(&mut *stream).poll_ready(cx) {

@@ -16,9 +16,15 @@ pub struct Backend {
 
 impl Backend {
     /// With further `agent-server serve` arguments.
+    /// With further `agent-server serve` arguments.
     pub fn start(arguments: &str) -> Self {
+        Self::start_at("127.0.0.1:0", arguments)
+    }
+
+    /// Sessions go to this address.
+    pub fn start_at(listen: &str, arguments: &str) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_load-driver"))
-            .args(["backend", "--listen", "127.0.0.1:0", "--stop-on-stdin-eof", "--log", "error", "--drain-timeout", "1s"])
+            .args(["backend", "--listen", listen, "--stop-on-stdin-eof", "--log", "error", "--drain-timeout", "1s"])
             .args(arguments.split_whitespace())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

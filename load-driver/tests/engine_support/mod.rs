@@ -71,9 +71,12 @@ pub async fn next(inbound: &mut dyn Inbound) -> Received {
 }
 
 pub async fn event(stream: &mut Stream) -> ServerEvent {
-    match next(&mut *stream.inbound).await {
-        Received::Event(event) => event,
-        Received::Closed(cause) => panic!("closed: {cause:?}"),
+    loop {
+        match next(&mut *stream.inbound).await {
+            Received::Event(event) => return event,
+            Received::Report(_) => {}
+            Received::Closed(cause) => panic!("closed: {cause:?}"),
+        }
     }
 }
 

@@ -256,6 +256,11 @@ impl Done {
         all.iter().map(row).collect()
     }
 
+    /// There is such a file among the results.
+    pub fn has_file(&self, name: &str) -> bool {
+        self.results.as_ref().is_some_and(|results| results.join(name).exists())
+    }
+
     /// A file of the results.
     #[track_caller]
     pub fn file(&self, name: &str) -> String {

@@ -49,6 +49,17 @@ fn nothing_follows_an_end() {
 }
 
 #[test]
+fn a_client_is_not_idle_before_it_is_accepted() {
+    let (now, wait) = (Micros(7), Duration::from_mins(2));
+    let mut session = Session::new(Arc::new(config()), 0, String::new(), start(AudioFormat::Pcm16k), wait, now, &mut Vec::new());
+    let mut out = Vec::new();
+    session.step(now + wait, &mut out);
+    assert!(!session.ended(), "{out:?}");
+    session.step(now + wait + config().idle_timeout, &mut out);
+    assert!(matches!(out.last(), Some(Effect::End { outcome: Outcome::TimedOut, .. })), "{out:?}");
+}
+
+#[test]
 fn silent_ends_tell_nobody() {
     for end in [Session::on_disconnect as fn(&mut Session, Micros, &mut Vec<Effect>), Session::on_keepalive_timeout] {
         let mut bench = Bench::new();
@@ -63,7 +74,7 @@ fn the_smaller_deadline_holds() {
     for (theirs, expected) in [(0, 1_200_000), (2_000, 2_000), (u32::MAX, 1_200_000)] {
         let mut out = Vec::new();
         let start = SessionStart { max_duration_ms: theirs, idle_timeout_ms: theirs / 2, ..start(AudioFormat::Pcm16k) };
-        Session::new(Arc::new(config()), 0, String::new(), start, Micros(7), &mut out);
+        Session::new(Arc::new(config()), 0, String::new(), start, Duration::ZERO, Micros(7), &mut out);
         let [Effect::Send(ServerEvent::Accepted(accepted))] = &out[..] else { panic!("{out:?}") };
         assert_eq!((accepted.max_duration_ms, accepted.idle_timeout_ms), (expected, if theirs == 2_000 { 1_000 } else { 60_000 }));
     }

@@ -28,6 +28,22 @@ fn a_detected_turn_is_transcribed_answered_and_over() {
 }
 
 #[test]
+fn an_answer_begins_later_by_what_the_processor_is_behind_when_the_turn_ends() {
+    let answered_after = |backlogs: [u64; 2]| {
+        let mut bench = Bench::new();
+        bench.session.on_backlog(Duration::from_millis(backlogs[0]));
+        bench.turn();
+        let asked = bench.now;
+        bench.session.on_backlog(Duration::from_millis(backlogs[1]));
+        bench.wait(5_000);
+        bench.audio_sent()[0].0.since(asked).as_millis() as u64
+    };
+    assert_eq!(answered_after([0, 0]), THINK);
+    assert_eq!(answered_after([700, 0]), THINK + 700, "its place in the line is taken");
+    assert_eq!(answered_after([0, 700]), THINK, "who comes later stands behind it");
+}
+
+#[test]
 fn partials_follow_the_speech_and_the_final_has_the_hints_words() {
     let mut bench = Bench::new();
     bench.hint("", 200, "will it rain in bern tomorrow").speak(1_000).silence(500).wait(100);

@@ -100,7 +100,8 @@ impl Link {
                 let (_, event) = self.up.pop_front().expect("front");
                 match (&mut self.session, event) {
                     (None, ClientEvent::Start(start)) => {
-                        self.session = Some(Session::new(Arc::new(config()), 0, "s-0".to_owned(), start, now, &mut effects));
+                        self.session =
+                            Some(Session::new(Arc::new(config()), 0, "s-0".to_owned(), start, Duration::ZERO, now, &mut effects));
                     }
                     (Some(session), event) => session.on_event(event, now, &mut effects),
                     (None, event) => panic!("{event:?} before the start"),

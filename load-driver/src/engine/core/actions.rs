@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use proto::{frame::ClientEvent, time::Micros};
 
-use super::{Core, Flow, PAUSE_AFTER_FAILURE, Phase};
+use super::{Core, Flow, PAUSE_AFTER_FAILURE, Phase, Slot};
 use crate::{
     caller::Action,
     ledger::{Finish, LedgerEvent},
@@ -18,6 +18,7 @@ impl Core {
     pub(super) fn apply(&mut self, key: usize, now: Micros, inside: bool) -> Flow {
         let mut actions = std::mem::take(&mut self.actions);
         let mut failed = None;
+        let mut retry = false;
         let mut forced = false;
         for action in actions.drain(..) {
             let Some(slot) = self.slots.get_mut(key) else { break };
@@ -49,6 +50,9 @@ impl Core {
                 }
                 Action::Accepted(accepted) => {
                     slot.accepted = true;
+                    if let Some(granted) = &mut slot.granted {
+                        granted.accepted();
+                    }
                     let (session_id, backend_id, boot_id) = (accepted.session_id, accepted.backend_id, accepted.boot_id);
                     self.log_of(key, now, LedgerEvent::Accepted { session_id, backend_id, boot_id });
                 }
@@ -58,7 +62,8 @@ impl Core {
                 }
                 Action::Failed(cause) => {
                     failed = Some(true);
-                    self.log_of(key, now, LedgerEvent::Failed { cause });
+                    retry = self.may_retry(key, cause);
+                    self.log_of(key, now, if retry { LedgerEvent::Retried { cause } } else { LedgerEvent::Failed { cause } });
                 }
             }
         }
@@ -67,7 +72,11 @@ impl Core {
             self.rearm(key);
             return Flow::Continue;
         };
-        self.free(key, now, failed, inside);
+        if retry {
+            self.retry(key, inside);
+        } else {
+            self.free(key, now, failed, inside);
+        }
         if forced || failed { Flow::Stop } else { Flow::Drain }
     }
 
@@ -84,17 +93,23 @@ impl Core {
 
     /// The session is over: its lane goes on with the next.
     pub(super) fn free(&mut self, key: usize, now: Micros, failed: bool, inside: bool) {
-        self.end_of(key, How::Done);
-        self.wheel.remove(key);
-        let Some(slot) = self.slots.try_remove(key) else { return };
-        self.dialling -= usize::from(slot.dialling);
-        if let (Some(task), false) = (&slot.task, inside) {
-            task.abort();
-        }
+        let Some(slot) = self.take_out(key, inside) else { return };
         if self.phase == Phase::Running {
             let at = if failed { now + PAUSE_AFTER_FAILURE } else { now };
             self.agenda.repeat(slot.start, &slot.lane, at);
         }
+    }
+
+    /// Ends the stream of a session, and gives its slot away. What the router granted goes with it.
+    pub(super) fn take_out(&mut self, key: usize, inside: bool) -> Option<Slot> {
+        self.end_of(key, How::Done);
+        self.wheel.remove(key);
+        let slot = self.slots.try_remove(key)?;
+        self.dialling -= usize::from(slot.dialling);
+        if let (Some(task), false) = (&slot.task, inside) {
+            task.abort();
+        }
+        Some(slot)
     }
 
     /// Ends the stream of a session, if it still has one.

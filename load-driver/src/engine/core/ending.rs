@@ -67,14 +67,14 @@ impl Core {
     fn abandon_waiting(&mut self) {
         self.agenda.clear();
         let now = self.clock.now();
-        for (_, session) in std::mem::take(&mut self.waiting) {
-            self.log(&session, now, LedgerEvent::Failed { cause: FailureCause::Aborted });
+        for waiting in self.take_waiting() {
+            self.log(&waiting.session, now, LedgerEvent::Failed { cause: FailureCause::Aborted });
         }
     }
 
     /// Every lane is over, every session ended.
     pub(in crate::engine) fn finished(&self) -> bool {
-        self.agenda.is_empty() && self.waiting.is_empty() && self.slots.is_empty()
+        self.agenda.is_empty() && self.waiting.is_empty() && self.refused.is_empty() && self.slots.is_empty()
     }
 
     /// Resets the sockets that were kept silent.

@@ -2,27 +2,29 @@
 //! thread, one thing after the other.
 
 mod actions;
+mod departing;
 mod ending;
 mod report;
 
 use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 
 use agent_server::runtime::{clock::Clock, ticker::TICK, wheel::Wheel};
-use proto::{frame::ServerEvent, time::Micros};
+use proto::{frame::ServerEvent, orca::OrcaLoadReport, time::Micros};
 use slab::Slab;
 use tokio::task::AbortHandle;
 
-use self::report::INTERVAL;
+use self::{departing::Waiting, report::INTERVAL};
 use super::{
     EngineOptions,
     agenda::{Agenda, Start},
-    targets::{Targets, choose},
+    routes::{Granted, Routes},
+    targets::Targets,
 };
 use crate::{
     caller::{Action, Caller},
-    ledger::{FailureCause, LedgerEntry, LedgerEvent},
-    plan::{Lane, Plan, Protocol, SessionPlan},
-    record::{Metric, Sample, ShardRecorder},
+    ledger::{FailureCause, LedgerEntry},
+    plan::{Lane, Plan, Protocol},
+    record::ShardRecorder,
     transport::{Dial, How, Link, socket},
 };
 
@@ -71,6 +73,16 @@ struct Slot {
     stop_at: Micros,
     dialling: bool,
     accepted: bool,
+    /// Of the router, where it chose the backend.
+    granted: Option<Granted>,
+    /// Backends that refused it.
+    refusals: u32,
+}
+
+/// Where sessions can go, and who decides.
+pub(super) struct Ways {
+    pub(super) targets: Arc<Targets>,
+    pub(super) routes: Option<Arc<Routes>>,
 }
 
 /// Why the shard runs.
@@ -87,12 +99,14 @@ pub(super) struct Core {
     shard: usize,
     plan: Arc<Plan>,
     options: EngineOptions,
-    targets: Arc<Targets>,
+    ways: Ways,
     clock: Clock,
     phase: Phase,
     agenda: Agenda,
     /// Scheduled, waiting for one of the dials under way to finish.
-    waiting: VecDeque<(Start, SessionPlan)>,
+    waiting: VecDeque<Waiting>,
+    /// Refused, waiting likewise, and first: they should have begun long ago.
+    refused: VecDeque<Waiting>,
     dialling: usize,
     slots: Slab<Slot>,
     serial: u64,
@@ -112,7 +126,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(shard: usize, plan: Arc<Plan>, options: EngineOptions, targets: Arc<Targets>, clock: Clock) -> Self {
+    pub(super) fn new(shard: usize, plan: Arc<Plan>, options: EngineOptions, ways: Ways, clock: Clock) -> Self {
         let now = clock.now();
         let spread = INTERVAL * shard as u32 / options.shards.max(1) as u32;
         let mut core = Self {
@@ -121,10 +135,11 @@ impl Core {
             recorder: ShardRecorder::new(plan.scenarios.len()),
             plan,
             options,
-            targets,
+            ways,
             clock,
             phase: Phase::Running,
             waiting: VecDeque::new(),
+            refused: VecDeque::new(),
             dialling: 0,
             slots: Slab::new(),
             serial: 0,
@@ -184,66 +199,6 @@ impl Core {
         self.apply(key, now, false);
     }
 
-    /// The next session to connect, as long as there are not too many handshakes under way.
-    pub(super) fn depart(&mut self) -> Option<Departure> {
-        let now = self.clock.now();
-        while let Some(start) = self.agenda.due(now) {
-            self.schedule(start, now);
-        }
-        if self.dialling >= self.options.handshakes.max(1) {
-            return None;
-        }
-        let (start, session) = self.waiting.pop_front()?;
-        let backend = choose(&session, &self.targets);
-        let scenario = &session.scenario;
-        let protocol = scenario.protocol;
-        let own_connection = scenario.own_connection || session.end.needs_own_connection();
-        let lane = scenario.lanes.get(start.position).copied()?;
-        let stop_at = lane.stop + lane.grace;
-        self.log(&session, now, LedgerEvent::Attempted { backend: Some(backend), report_age_us: None });
-        self.serial += 1;
-        self.dialling += 1;
-        let caller = Caller::new(session, now);
-        let slot = Slot {
-            serial: self.serial,
-            caller,
-            start,
-            lane,
-            link: None,
-            task: None,
-            wake: Micros::NEVER,
-            stop_at,
-            dialling: true,
-            accepted: false,
-        };
-        let key = self.slots.insert(slot);
-        self.rearm(key);
-        let ticket = Ticket { key, serial: self.serial };
-        let Some(target) = self.targets.get(backend) else {
-            // A scenario may name a backend that is not there.
-            self.closed(ticket, FailureCause::Unreachable);
-            return self.depart();
-        };
-        let dial = Dial { backend, address: target.address, authority: target.authority, own_connection };
-        Some(Departure { ticket, protocol, dial })
-    }
-
-    fn schedule(&mut self, start: Start, now: Micros) {
-        let Some(lane) = self.plan.scenarios.get(usize::from(start.scenario)).and_then(|s| s.lanes.get(start.position)) else { return };
-        let session = self.plan.session(usize::from(start.scenario), lane.number, start.iteration, start.at);
-        let event = LedgerEvent::Scheduled {
-            scenario: start.scenario,
-            protocol: session.scenario.protocol,
-            end: session.end,
-            client_ref: session.client_ref.clone(),
-        };
-        self.log(&session, now, event);
-        // What it waits from here on for a dial is the target's doing: it shows in the startup, not in the driver's own lag.
-        let lag = Sample { metric: Metric::ScheduleLag, intended: session.start, actual: session.start, to: now };
-        self.recorder.record(start.scenario, &lag);
-        self.waiting.push_back((start, session));
-    }
-
     /// Remembers who reads for the session.
     pub(super) fn attach(&mut self, ticket: Ticket, task: AbortHandle) {
         if let Some(slot) = self.slot(ticket) {
@@ -272,6 +227,15 @@ impl Core {
         let Some(slot) = self.slots.get_mut(ticket.key).filter(|slot| slot.serial == ticket.serial) else { return Flow::Stop };
         slot.caller.on_event(event, now, &mut self.actions);
         self.apply(ticket.key, now, true)
+    }
+
+    /// The stream of a session brought a report, which may be later than the session.
+    pub(super) fn hear(&self, ticket: Ticket, backend: usize, report: &OrcaLoadReport) -> Flow {
+        let slot = self.slots.get(ticket.key).filter(|slot| slot.serial == ticket.serial);
+        if let Some(routes) = &self.ways.routes {
+            routes.hear_in_band(backend, report, slot.and_then(|slot| slot.granted.as_ref()).and_then(Granted::pending_since));
+        }
+        if slot.is_some() { Flow::Continue } else { Flow::Stop }
     }
 
     /// The stream could not be had, or is over.

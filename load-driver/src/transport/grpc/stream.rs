@@ -12,13 +12,16 @@ use std::{
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use h2::{Reason, RecvStream, SendStream, client};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
-use proto::frame::{ClientEvent, MAX_MESSAGE_BYTES};
+use proto::{
+    frame::{ClientEvent, MAX_MESSAGE_BYTES},
+    orca::OrcaLoadReport,
+};
 
 use super::{Driver, Place};
 use crate::{
     dialect::{SharedDialect, Wire},
     ledger::FailureCause,
-    transport::{How, Inbound, Link, MAX_QUEUED, Received, Remains, Stream, Unsent, cause, socket::Socket},
+    transport::{How, Inbound, Link, MAX_QUEUED, Received, Remains, Stream, Unsent, cause, orca, socket::Socket},
 };
 
 /// Compression flag and length.
@@ -54,7 +57,7 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Stream, FailureCause> {
     let outbound = Rc::new(RefCell::new(Outbound { send, queue: VecDeque::new(), waker: None }));
     let place = Rc::new(place);
     let link = GrpcLink { outbound: Rc::clone(&outbound), dialect: Rc::clone(&dialect), socket, own, _place: Rc::clone(&place) };
-    let inbound = GrpcInbound { outbound, dialect, state: State::Head(response), partial: BytesMut::new(), _place: place };
+    let inbound = GrpcInbound { outbound, dialect, state: State::Head(response), partial: BytesMut::new(), report: None, _place: place };
     Ok(Stream { link: Box::new(link), inbound: Box::new(inbound), fresh })
 }
 
@@ -152,7 +155,13 @@ impl Link for GrpcLink {
 enum State {
     Head(client::ResponseFuture),
     Body(RecvStream),
-    Over,
+    Over(FailureCause),
+}
+
+/// What a stream is made of, on the way in.
+enum Piece {
+    Message(Bytes),
+    Report(Box<OrcaLoadReport>),
 }
 
 struct GrpcInbound {
@@ -161,6 +170,8 @@ struct GrpcInbound {
     state: State,
     /// The beginning of a message that came in pieces.
     partial: BytesMut,
+    /// Heard, and not told yet.
+    report: Option<Box<OrcaLoadReport>>,
     _place: Rc<Place>,
 }
 
@@ -194,21 +205,22 @@ impl GrpcInbound {
         Ok(Some(self.partial.split_to(length).freeze()))
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, FailureCause>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, FailureCause>> {
         loop {
+            if let Some(report) = self.report.take() {
+                return Poll::Ready(Ok(Piece::Report(report)));
+            }
             if !self.partial.is_empty()
                 && let Some(message) = self.take_message()?
             {
-                return Poll::Ready(Ok(message));
+                return Poll::Ready(Ok(Piece::Message(message)));
             }
             let body = match &mut self.state {
-                State::Over => return Poll::Ready(Err(FailureCause::Eof)),
+                State::Over(cause) => return Poll::Ready(Err(*cause)),
                 State::Head(response) => {
                     let head = ready!(Pin::new(response).poll(cx)).map_err(|e| cause::of_h2(&e))?;
-                    if let Some(cause) = refusal(&head) {
-                        return Poll::Ready(Err(cause));
-                    }
-                    self.state = State::Body(head.into_body());
+                    self.report = orca::report(head.headers());
+                    self.state = refusal(&head).map_or_else(|| State::Body(head.into_body()), State::Over);
                     continue;
                 }
                 State::Body(body) => body,
@@ -218,13 +230,14 @@ impl GrpcInbound {
                     // Read is read: the window bounds what waits unread, not what was seen.
                     let _ = body.flow_control().release_capacity(data.len());
                     if let Some(message) = self.accept(data)? {
-                        return Poll::Ready(Ok(message));
+                        return Poll::Ready(Ok(Piece::Message(message)));
                     }
                 }
                 Some(Err(error)) => return Poll::Ready(Err(cause::of_h2(&error))),
                 None => {
                     let trailers = ready!(body.poll_trailers(cx)).map_err(|e| cause::of_h2(&e))?;
-                    return Poll::Ready(Err(status(trailers.as_ref())));
+                    self.report = trailers.as_ref().and_then(orca::report);
+                    self.state = State::Over(status(trailers.as_ref()));
                 }
             }
         }
@@ -253,9 +266,10 @@ impl Inbound for GrpcInbound {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
         self.outbound.borrow_mut().pump(cx);
         let message = match ready!(self.poll(cx)) {
-            Ok(message) => message,
+            Ok(Piece::Message(message)) => message,
+            Ok(Piece::Report(report)) => return Poll::Ready(Received::Report(report)),
             Err(cause) => {
-                self.state = State::Over;
+                self.state = State::Over(cause);
                 return Poll::Ready(Received::Closed(cause));
             }
         };
@@ -263,7 +277,7 @@ impl Inbound for GrpcInbound {
             Ok(event) => Received::Event(event),
             Err(error) => {
                 tracing::debug!(%error, "bad message from the server");
-                self.state = State::Over;
+                self.state = State::Over(FailureCause::Protocol);
                 Received::Closed(FailureCause::Protocol)
             }
         })

@@ -1,0 +1,150 @@
+//! From the schedule to the dial: who is next, and where it goes.
+
+use std::collections::VecDeque;
+
+use proto::{frame::ErrorCode, time::Micros};
+
+use super::{Core, Departure, PAUSE_AFTER_FAILURE, Phase, Slot, Ticket};
+use crate::{
+    caller::Caller,
+    engine::{agenda::Start, routes::Granted, targets::choose},
+    ledger::{FailureCause, LedgerEvent},
+    plan::SessionPlan,
+    record::{Metric, Sample},
+    transport::Dial,
+};
+
+/// A session that is to be dialled as soon as may be.
+pub(super) struct Waiting {
+    pub(super) start: Start,
+    pub(super) session: SessionPlan,
+    /// Backends that refused it, and the last of them.
+    pub(super) refusals: u32,
+    pub(super) refused_by: Option<usize>,
+}
+
+/// Where a session goes.
+struct Way {
+    backend: usize,
+    granted: Option<Granted>,
+}
+
+impl Core {
+    /// The next session to connect, as long as there are not too many handshakes under way.
+    pub(in crate::engine) fn depart(&mut self) -> Option<Departure> {
+        let now = self.clock.now();
+        while let Some(start) = self.agenda.due(now) {
+            self.schedule(start, now);
+        }
+        while self.dialling < self.options.handshakes.max(1) {
+            let next = self.refused.pop_front().or_else(|| self.waiting.pop_front())?;
+            if let Some(departure) = self.send_off(next, now) {
+                return Some(departure);
+            }
+        }
+        None
+    }
+
+    fn schedule(&mut self, start: Start, now: Micros) {
+        let Some(lane) = self.plan.scenarios.get(usize::from(start.scenario)).and_then(|s| s.lanes.get(start.position)) else { return };
+        let session = self.plan.session(usize::from(start.scenario), lane.number, start.iteration, start.at);
+        let event = LedgerEvent::Scheduled {
+            scenario: start.scenario,
+            protocol: session.scenario.protocol,
+            end: session.end,
+            client_ref: session.client_ref.clone(),
+        };
+        self.log(&session, now, event);
+        // What it waits from here on for a dial is the target's doing: it shows in the startup, not in the driver's own lag.
+        let lag = Sample { metric: Metric::ScheduleLag, intended: session.start, actual: session.start, to: now };
+        self.recorder.record(start.scenario, &lag);
+        self.waiting.push_back(Waiting { start, session, refusals: 0, refused_by: None });
+    }
+
+    /// Makes the slot of a session that goes somewhere; none when there is nowhere to go.
+    fn send_off(&mut self, waiting: Waiting, now: Micros) -> Option<Departure> {
+        let lane = waiting.session.scenario.lanes.get(waiting.start.position).copied()?;
+        let Some(Way { backend, granted }) = self.way(&waiting) else {
+            self.log(&waiting.session, now, LedgerEvent::Failed { cause: FailureCause::NoBackend });
+            if self.phase == Phase::Running {
+                self.agenda.repeat(waiting.start, &lane, now + PAUSE_AFTER_FAILURE);
+            }
+            return None;
+        };
+        let Waiting { start, session, refusals, .. } = waiting;
+        let protocol = session.scenario.protocol;
+        let own_connection = session.scenario.own_connection || session.end.needs_own_connection();
+        let report_age_us = granted.as_ref().and_then(Granted::report_age_us);
+        let attempted = LedgerEvent::Attempted { backend: (!self.options.front).then_some(backend), report_age_us };
+        self.log(&session, now, attempted);
+        self.serial += 1;
+        self.dialling += 1;
+        let slot = Slot {
+            serial: self.serial,
+            caller: Caller::new(session, now),
+            start,
+            lane,
+            link: None,
+            task: None,
+            wake: Micros::NEVER,
+            stop_at: lane.stop + lane.grace,
+            dialling: true,
+            accepted: false,
+            granted,
+            refusals,
+        };
+        let key = self.slots.insert(slot);
+        self.rearm(key);
+        let ticket = Ticket { key, serial: self.serial };
+        let Some(target) = self.ways.targets.get(backend) else {
+            // A scenario may name a backend that is not there.
+            self.closed(ticket, FailureCause::Unreachable);
+            return None;
+        };
+        let dial = Dial { backend, address: target.address, authority: target.authority, own_connection };
+        Some(Departure { ticket, protocol, dial })
+    }
+
+    /// What the scenario pins, what the router says, or whose turn it is.
+    fn way(&self, waiting: &Waiting) -> Option<Way> {
+        let session = &waiting.session;
+        match &self.ways.routes {
+            Some(routes) if session.scenario.backend.is_none() => {
+                let granted = routes.grant(session.index.0, waiting.refused_by)?;
+                Some(Way { backend: granted.backend(), granted: Some(granted) })
+            }
+            _ => Some(Way { backend: choose(session, &self.ways.targets), granted: None }),
+        }
+    }
+
+    /// The session may go to another backend after this.
+    pub(super) fn may_retry(&self, key: usize, cause: FailureCause) -> bool {
+        let (Some(routes), Some(slot)) = (&self.ways.routes, self.slots.get(key)) else { return false };
+        self.phase == Phase::Running && slot.granted.is_some() && slot.refusals < routes.retries() && is_refusal(cause)
+    }
+
+    /// Takes the session back from the backend that refused it; it goes to another.
+    pub(super) fn retry(&mut self, key: usize, inside: bool) {
+        let Some(slot) = self.take_out(key, inside) else { return };
+        let refused_by = slot.granted.as_ref().map(Granted::backend);
+        let session = slot.caller.plan().clone();
+        self.refused.push_back(Waiting { start: slot.start, session, refusals: slot.refusals + 1, refused_by });
+    }
+
+    /// Sessions that were scheduled and have no slot.
+    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = Waiting> + use<> {
+        let refused: VecDeque<Waiting> = std::mem::take(&mut self.refused);
+        refused.into_iter().chain(std::mem::take(&mut self.waiting))
+    }
+}
+
+/// The backend has not counted the session, and another may take it.
+fn is_refusal(cause: FailureCause) -> bool {
+    matches!(
+        cause,
+        FailureCause::Rejected
+            | FailureCause::Draining
+            | FailureCause::ConnectionRefused
+            | FailureCause::ServerError(ErrorCode::Overloaded | ErrorCode::Draining)
+    )
+}

@@ -1,0 +1,223 @@
+//! One backend, followed for as long as the feed lives.
+
+use std::{error::Error, io, sync::Arc, time::Duration};
+
+use agent_server::runtime::clock::Clock;
+use proto::{
+    orca,
+    time::Micros,
+    xds::{
+        data::orca::v3::OrcaLoadReport,
+        service::orca::v3::{OrcaLoadReportRequest, open_rca_service_client::OpenRcaServiceClient},
+    },
+};
+use tokio::{
+    io::AsyncReadExt,
+    net::TcpStream,
+    sync::{mpsc, watch},
+    time::{sleep, sleep_until, timeout},
+};
+use tonic::{Code, Status, Streaming, transport::Endpoint};
+
+use super::Hear;
+use crate::{
+    engine::{Target, Targets},
+    profile::ReportSource,
+    transport::cause::chain,
+};
+
+/// Longest wait for TCP, and for the head of the answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Before the first try to reach a backend again; doubled up to the longest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A peer that answers no ping for so long is gone, though its connection stands.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// A backend that took so many connections one after the other, and never gave a report, has none to give.
+const MAX_MUTE: u32 = 3;
+/// Of a report.
+const MAX_REPORT_BYTES: usize = 64 * 1024;
+
+/// Follows one backend.
+pub(super) struct Follower {
+    pub(super) backend: usize,
+    pub(super) joins: Micros,
+    pub(super) source: ReportSource,
+    pub(super) report_interval: Duration,
+    pub(super) targets: Arc<Targets>,
+    pub(super) clock: watch::Receiver<Option<Clock>>,
+    pub(super) hear: Arc<dyn Hear>,
+    /// Let go at the first word.
+    pub(super) silent: Option<mpsc::Sender<()>>,
+}
+
+/// Why a subscription is over.
+enum Over {
+    /// It cannot be connected to.
+    Unreachable(Status),
+    /// It was connected to, and does not know the service.
+    Unimplemented(Status),
+    /// It was connected to.
+    Broken(Status),
+}
+
+impl From<Status> for Over {
+    fn from(status: Status) -> Self {
+        if status.code() == Code::Unimplemented { Self::Unimplemented(status) } else { Self::Broken(status) }
+    }
+}
+
+impl Follower {
+    pub(super) async fn follow(mut self) {
+        self.join().await;
+        if self.source == ReportSource::OutOfBand {
+            self.listen().await;
+        }
+        self.watch().await;
+    }
+
+    /// Until the backend is to be known.
+    async fn join(&mut self) {
+        if self.joins == Micros::ZERO {
+            return;
+        }
+        let known = self.clock.wait_for(Option::is_some).await.ok().and_then(|clock| *clock);
+        match known {
+            Some(clock) => sleep_until(clock.instant(self.joins).into()).await,
+            // Nobody balances any more.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Asks for reports, again and again; over when the backend has none to give.
+    async fn listen(&mut self) {
+        let mut pause = SHORTEST_PAUSE;
+        let mut mute = Some(0);
+        loop {
+            let mut heard = false;
+            let over = self.subscription(&mut heard).await;
+            if heard {
+                mute = None;
+                pause = SHORTEST_PAUSE;
+            }
+            let status = match over {
+                Over::Unimplemented(status) => return self.warn(&status),
+                Over::Broken(status) => {
+                    mute = mute.map(|times| times + 1);
+                    if mute.is_some_and(|times| times >= MAX_MUTE) {
+                        return self.warn(&status);
+                    }
+                    status
+                }
+                Over::Unreachable(status) => status,
+            };
+            tracing::debug!(backend = self.backend, error = chain(&status), "no load reports");
+            self.hear.down(self.backend);
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn warn(&self, status: &Status) {
+        tracing::warn!(
+            "backend {} streams no load reports, and is balanced without: it answers OpenRcaService/StreamCoreMetrics with {:?}: {}",
+            self.backend,
+            status.code(),
+            chain(status)
+        );
+    }
+
+    /// One stream of reports, from its dial to its end.
+    async fn subscription(&mut self, heard: &mut bool) -> Over {
+        let mut reports = match self.subscribe().await {
+            Ok(reports) => reports,
+            Err(over) => return over,
+        };
+        loop {
+            match reports.message().await {
+                Ok(Some(report)) => {
+                    let report = match orca::checked(report) {
+                        Ok(report) => report,
+                        Err(error) => {
+                            tracing::debug!(backend = self.backend, %error, "bad load report");
+                            continue;
+                        }
+                    };
+                    if !std::mem::replace(heard, true) {
+                        self.hear.up(self.backend);
+                    }
+                    self.hear.report(self.backend, &report);
+                    self.silent = None;
+                }
+                Ok(None) => return Over::Broken(Status::unavailable("the backend ended the stream")),
+                Err(status) => return status.into(),
+            }
+        }
+    }
+
+    async fn subscribe(&self) -> Result<Streaming<OrcaLoadReport>, Over> {
+        let unreachable = |error: &dyn Error| Over::Unreachable(Status::unavailable(chain(error)));
+        let endpoint = self.target().and_then(|target| endpoint(&target)).map_err(Over::Unreachable)?;
+        let channel = endpoint.connect().await.map_err(|e| unreachable(&e))?;
+        let mut client = OpenRcaServiceClient::new(channel).max_decoding_message_size(MAX_REPORT_BYTES);
+        let request = OrcaLoadReportRequest {
+            report_interval: prost_types::Duration::try_from(self.report_interval).ok(),
+            request_cost_names: Vec::new(),
+        };
+        let late = |_| Status::deadline_exceeded("no answer in time");
+        Ok(timeout(CONNECT_TIMEOUT, client.stream_core_metrics(request)).await.map_err(late)??.into_inner())
+    }
+
+    /// Sees by an idle connection whether the backend is there.
+    async fn watch(&mut self) {
+        let mut pause = SHORTEST_PAUSE;
+        // Not known yet: the first word must be said, whatever it is.
+        let mut up = None;
+        loop {
+            match self.connect().await {
+                Ok(socket) => {
+                    if up.replace(true) != Some(true) {
+                        self.hear.up(self.backend);
+                    }
+                    self.silent = None;
+                    pause = SHORTEST_PAUSE;
+                    // A server may not like idle connections; it is not to be stormed with them.
+                    sleep(pause).await;
+                    ended(socket).await;
+                }
+                Err(error) => {
+                    tracing::debug!(backend = self.backend, %error, "not there");
+                    if up.replace(false) != Some(false) {
+                        self.hear.down(self.backend);
+                    }
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let target = self.target().map_err(io::Error::other)?;
+        timeout(CONNECT_TIMEOUT, TcpStream::connect(target.address)).await?
+    }
+
+    /// Where the backend is now.
+    fn target(&self) -> Result<Target, Status> {
+        self.targets.get(self.backend).ok_or_else(|| Status::unavailable("there is no such target"))
+    }
+}
+
+/// Reads, and forgets, until the peer closes or is gone.
+async fn ended(mut socket: TcpStream) {
+    let mut sink = [0; 512];
+    while matches!(socket.read(&mut sink).await, Ok(n) if n > 0) {}
+}
+
+/// By its address, because a name may have several; by its name in the `:authority`.
+fn endpoint(target: &Target) -> Result<Endpoint, Status> {
+    let bad = |error: &dyn Error| Status::unavailable(format!("{} cannot be asked: {error}", target.authority));
+    let origin = format!("http://{}", target.authority).parse().map_err(|e| bad(&e))?;
+    let endpoint = Endpoint::from_shared(format!("http://{}", target.address)).map_err(|e| bad(&e))?;
+    Ok(endpoint.origin(origin).connect_timeout(CONNECT_TIMEOUT).http2_keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE))
+}
