@@ -120,17 +120,18 @@ fn a_name_gives_the_backends() {
     Run::of(&format!("{head}{SCENARIOS}")).finish().exits(106).says(&port.to_string()).has_no_summary();
 }
 
-/// The twenty sessions live when one of two backends dies: half of them are dropped, and neither failed nor completed.
+/// The twenty sessions live when one of two backends dies: half of them are dropped, and neither failed nor completed. Others go on beside.
 #[test]
 fn sessions_on_a_backend_that_is_killed_are_dropped() {
     let fleet = "backends: [{server: {shards: 1}}, {server: {shards: 1}, killed: 3s, dead_for: 1s}]\n";
-    let done = Run::of(&format!("{fleet}{SCENARIOS}thresholds: {{sessions_failed: ['rate==0']}}\n"))
+    let beside = "  beside: {protocol: grpc, backend: 0, rate: 1, duration: 4s}\n";
+    let done = Run::of(&format!("{fleet}{SCENARIOS}{beside}thresholds: {{sessions_failed: ['rate==0']}}\n"))
         .with("--set=scenarios.grpc.session_length=6s")
         .with("--set=scenarios.websocket.session_length=6s")
         .finish()
         .exits(0)
         .says("dropped by a kill");
     assert_eq!((done.at("/counters/status").as_str(), done.findings()), (Some("agree"), vec![]));
-    assert_eq!((funnel(&done, "established"), funnel(&done, "completed"), funnel(&done, "interrupted")), (20, 10, 10));
+    assert_eq!((funnel(&done, "established"), funnel(&done, "completed"), funnel(&done, "interrupted")), (24, 14, 10));
     assert_eq!((funnel(&done, "dropped"), funnel(&done, "failed")), (10, 0));
 }

@@ -71,7 +71,7 @@ pub struct Bounds {
     pub fading: u64,
     /// Of the pending: never accepted, so that no end record need come.
     pub doubtful: u64,
-    /// Of the fading: never accepted, and counted all the same.
+    /// Ended so recently that the cut may have missed it, not accepted before the driver asked, and counted all the same.
     pub unaccepted: u64,
     /// Ended beyond their window and without an end record (when there is a log): ghosts, or late.
     pub overdue: u64,
@@ -124,7 +124,7 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             if record.server_at_us.saturating_add(config.grace_us) > at.captured_us {
                 b.possible += 1;
                 b.fading += 1;
-                b.unaccepted += u64::from(session.accepted.is_none());
+                b.unaccepted += u64::from(session.accepted.as_ref().is_none_or(|accepted| accepted.at_us > asked));
             } else {
                 // Nobody told us that it was accepted; that it ended tells.
                 b.accepted += u64::from(session.accepted.is_none());
@@ -145,7 +145,9 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             _ => b.possible += 1,
         }
     }
-    b.accepted += boot.untold.values().filter(|ended_us| ended_us.saturating_add(config.grace_us) <= at.captured_us).count() as u64;
+    let known = |ended_us: &&u64| ended_us.saturating_add(config.grace_us) <= at.captured_us;
+    b.accepted += boot.untold.values().filter(known).count() as u64;
+    b.unaccepted += boot.untold.values().filter(|ended_us| **ended_us <= at.captured_us && !known(ended_us)).count() as u64;
     b.attempted += boot.untold.len() as u64;
     b.untold = book.losses().iter().any(|loss| {
         let from = loss.known_to_us.values().copied().min().unwrap_or(loss.at_us);

@@ -508,8 +508,9 @@ impl World {
                 }
             }
             if tick % 5 == 0 {
+                // One after the other: a poll serves what happens until it is over.
                 for backend in 0..self.backends {
-                    self.poll(&mut ledger, backend, &mut servers, &mut ops, now + backend as u64 * MS);
+                    self.poll(&mut ledger, backend, &mut servers, &mut ops, now + backend as u64 * 16 * MS);
                 }
             }
             if ledger.settled(now) {
