@@ -99,17 +99,15 @@ fn models(members: &[Member], defects: &[Defect]) -> Result<Models, SimError> {
     for (number, member) in members.iter().enumerate() {
         let wrong = |error: &dyn std::fmt::Display| SimError(format!("backend {number}: {error}"));
         let key = serde_json::to_string(&member.server).map_err(|error| wrong(&error))?;
-        let at = match known.get(&key) {
-            Some(at) => *at,
-            None => {
-                let args: ServeArgs = serde_json::from_str(&key).map_err(|error| wrong(&error))?;
-                let config = ServerConfig::resolve(args).map_err(|error| wrong(&format!("{error:#}")))?;
-                let own =
-                    config.defects.iter().map(|text| text.parse()).collect::<Result<Vec<Defect>, _>>().map_err(|error| wrong(&error))?;
-                models.push((Rc::new(Model::new(config, [own.as_slice(), defects].concat())), Vec::new()));
-                known.insert(key, models.len() - 1);
-                models.len() - 1
-            }
+        let at = if let Some(at) = known.get(&key) {
+            *at
+        } else {
+            let args: ServeArgs = serde_json::from_str(&key).map_err(|error| wrong(&error))?;
+            let config = ServerConfig::resolve(args).map_err(|error| wrong(&format!("{error:#}")))?;
+            let own = config.defects.iter().map(|text| text.parse()).collect::<Result<Vec<Defect>, _>>().map_err(|error| wrong(&error))?;
+            models.push((Rc::new(Model::new(config, [own.as_slice(), defects].concat())), Vec::new()));
+            known.insert(key, models.len() - 1);
+            models.len() - 1
         };
         let (model, of) = &mut models[at];
         of.push(number as u32);
