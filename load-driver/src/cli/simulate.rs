@@ -173,13 +173,7 @@ fn policies(args: &SimulateArgs, profile: &Profile) -> Result<Vec<Made>, Failure
         Some(routing) => routing.policy.names().to_vec(),
         None => return Ok(routing::ALL.to_vec()),
     };
-    let find = |name: &String| {
-        routing::ALL.iter().copied().find(|policy| policy.name == name).ok_or_else(|| {
-            let known: Vec<&str> = routing::ALL.iter().map(|policy| policy.name).collect();
-            Failure::usage(&format!("there is no policy `{name}`; there are {}", known.join(", ")))
-        })
-    };
-    names.iter().map(find).collect()
+    names.iter().map(|name| routing::find(name).map_err(|error| Failure::usage(&error))).collect()
 }
 
 /// How fast it was, by the CPU's clock: on stderr, for it differs from run to run.
