@@ -1,12 +1,13 @@
 //! `simulate PROFILE`: the profile in virtual time, under each policy in turn. Standard output depends on profile, seed and policies alone.
 
 use std::{
+    fmt::Write as _,
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use agent_server::{fault::Defect, runtime::clock::Clock};
+use agent_server::fault::Defect;
 use clap::Args;
 use serde::Serialize;
 
@@ -61,7 +62,7 @@ struct Swept<'a> {
 struct Failure(String, Exit);
 
 impl Failure {
-    fn usage(error: impl ToString) -> Self {
+    fn usage(error: &impl ToString) -> Self {
         Self(error.to_string(), Exit::InvalidProfile)
     }
 }
@@ -77,9 +78,9 @@ pub fn simulate(args: &SimulateArgs) -> ExitCode {
 fn judged(args: &SimulateArgs) -> Result<Exit, Failure> {
     let metrics = metrics(&args.metrics)?;
     let defects = args.defects.iter().map(|text| defect(text)).collect::<Result<Vec<_>, _>>()?;
-    let axes = args.sweep.iter().map(|text| Axis::parse(text)).collect::<Result<Vec<_>, _>>().map_err(Failure::usage)?;
-    let points = points(&axes).map_err(Failure::usage)?;
-    let overrides = run::overrides(&args.set, None, args.seed.as_deref()).map_err(Failure::usage)?;
+    let axes = args.sweep.iter().map(|text| Axis::parse(text)).collect::<Result<Vec<_>, _>>().map_err(|error| Failure::usage(&error))?;
+    let points = points(&axes).map_err(|error| Failure::usage(&error))?;
+    let overrides = run::overrides(&args.set, None, args.seed.as_deref()).map_err(|error| Failure::usage(&error))?;
     let source = Source::of(&args.profile);
     // All are read before the first is run: a slip in the last value should not cost the time of the others.
     let loaded = points.iter().map(|point| load(&source, &overrides, point)).collect::<Result<Vec<_>, _>>()?;
@@ -102,8 +103,8 @@ fn judged(args: &SimulateArgs) -> Result<Exit, Failure> {
 
 fn load(source: &Source, overrides: &[Override], point: &Point) -> Result<Loaded, Failure> {
     let mut all = overrides.to_vec();
-    all.extend(point.overrides().map_err(Failure::usage)?);
-    open(source, &all).map_err(Failure::usage)
+    all.extend(point.overrides().map_err(|error| Failure::usage(&error))?);
+    open(source, &all).map_err(|error| Failure::usage(&error))
 }
 
 fn metrics(names: &[String]) -> Result<Vec<&str>, Failure> {
@@ -113,14 +114,14 @@ fn metrics(names: &[String]) -> Result<Vec<&str>, Failure> {
     for name in names {
         if METRICS.iter().all(|measure| measure.name != name) {
             let known: Vec<&str> = METRICS.iter().map(|measure| measure.name).collect();
-            return Err(Failure::usage(format!("--metrics: there is no figure `{name}`; there are {}", known.join(", "))));
+            return Err(Failure::usage(&format!("--metrics: there is no figure `{name}`; there are {}", known.join(", "))));
         }
     }
     Ok(names.iter().map(String::as_str).collect())
 }
 
 fn defect(text: &str) -> Result<Defect, Failure> {
-    text.parse().map_err(|error| Failure::usage(format!("--defect {text}: {error}")))
+    text.parse().map_err(|error| Failure::usage(&format!("--defect {text}: {error}")))
 }
 
 /// One table of policies, and whether what was expected of them holds.
@@ -128,7 +129,7 @@ fn compare(args: &SimulateArgs, profile: &Profile, defects: &[Defect], metrics: 
     let ran = run_all(args, profile, defects)?;
     let known = |name: &str| ran.iter().any(|(policy, _)| policy.name == name);
     let parsed =
-        profile.expectations.iter().map(|text| Expectation::parse(text).map_err(|error| Failure::usage(format!("`{text}`: {error}"))));
+        profile.expectations.iter().map(|text| Expectation::parse(text).map_err(|error| Failure::usage(&format!("`{text}`: {error}"))));
     let expectations = parsed.collect::<Result<Vec<_>, _>>()?;
     let judged: Vec<Expectation> = expectations.iter().filter(|one| one.policies().iter().all(|name| known(name))).cloned().collect();
     let row =
@@ -142,7 +143,8 @@ fn compare(args: &SimulateArgs, profile: &Profile, defects: &[Defect], metrics: 
         let rows: Vec<_> = ran.iter().map(|(policy, simulated)| (policy.name.to_owned(), simulated.balance.clone())).collect();
         out.push_str(&table(&rows, metrics));
         for one in comparison.expectations.iter().filter(|one| !one.met()) {
-            out.push_str(&format!("  fails: {}\n", one.text));
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "  fails: {}", one.text);
         }
     }
     print(&out)?;
@@ -155,17 +157,14 @@ fn compare(args: &SimulateArgs, profile: &Profile, defects: &[Defect], metrics: 
 
 fn run_all(args: &SimulateArgs, profile: &Profile, defects: &[Defect]) -> Result<Vec<(Made, Simulated)>, Failure> {
     let policies = policies(args, profile)?;
-    let simulation = Simulation::new(profile, defects).map_err(|SimError(error)| Failure::usage(error))?;
-    let clock = Clock::start();
-    Ok(policies
-        .into_iter()
-        .map(|policy| {
-            let from = clock.now();
-            let simulated = simulation.run(policy);
-            speed(policy.name, &simulated, clock.now().since(from).as_secs_f64());
-            (policy, simulated)
-        })
-        .collect())
+    let simulation = Simulation::new(profile, defects).map_err(|SimError(error)| Failure::usage(&error))?;
+    let one = |policy: Made| {
+        let from = system::own_cpu_us();
+        let simulated = simulation.run(policy);
+        speed(policy.name, &simulated, (system::own_cpu_us() - from) as f64 / 1e6);
+        (policy, simulated)
+    };
+    Ok(policies.into_iter().map(one).collect())
 }
 
 fn policies(args: &SimulateArgs, profile: &Profile) -> Result<Vec<Made>, Failure> {
@@ -174,20 +173,14 @@ fn policies(args: &SimulateArgs, profile: &Profile) -> Result<Vec<Made>, Failure
         Some(routing) => routing.policy.names().to_vec(),
         None => return Ok(routing::ALL.to_vec()),
     };
-    let find = |name: &String| {
-        routing::ALL.iter().copied().find(|policy| policy.name == name).ok_or_else(|| {
-            let known: Vec<&str> = routing::ALL.iter().map(|policy| policy.name).collect();
-            Failure::usage(format!("there is no policy `{name}`; there are {}", known.join(", ")))
-        })
-    };
-    names.iter().map(find).collect()
+    names.iter().map(|name| routing::find(name).map_err(|error| Failure::usage(&error))).collect()
 }
 
-/// How fast it was: on stderr, for it differs from run to run.
+/// How fast it was, by the CPU's clock: on stderr, for it differs from run to run.
 fn speed(policy: &str, simulated: &Simulated, seconds: f64) {
     let rate = |n: u64| text::count((n as f64 / seconds.max(1e-6)) as u64);
     note(&format!(
-        "{policy}: {} sessions, {} events in {}: {} sessions/s, {} events/s, {} at once; memory {} at most",
+        "{policy}: {} sessions, {} events in {} of CPU: {} sessions/s, {} events/s, {} at once; memory {} at most",
         text::count(simulated.sessions),
         text::count(simulated.events),
         text::seconds(seconds),

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     balance::{Decision, Trouble},
-    plan::{EndKind, Expect, ScenarioPlan},
+    plan::{EndKind, Expect, ScenarioPlan, turn},
     routing::Grant,
 };
 
@@ -92,8 +92,8 @@ impl Run<'_> {
             }
             Some(_) => return self.fail(slot, "unreachable"),
             None => {
-                let index = self.sessions[slot as usize].index();
-                let Some(grant) = self.router.grant(index, not, now) else { return self.fail(slot, "no_backend") };
+                let number = turn(self.sessions[slot as usize].index());
+                let Some(grant) = self.router.grant(number, not, now) else { return self.fail(slot, "no_backend") };
                 self.decide(grant.backend, grant.report_age);
                 let session = &mut self.sessions[slot as usize];
                 (session.granted, session.balancer) = (true, grant.balancer as u32);

@@ -11,11 +11,9 @@ use proto::time::Micros;
 use super::{SimError, backend::Model};
 use crate::{
     plan::{EndKind, Plan},
-    profile::{Member, Profile, Routing},
+    profile::{DEAD_FOR, Member, Profile, Routing},
 };
 
-/// How long a backend that a scenario kills stays dead: as long as a run lets it.
-const DEAD: u64 = 500_000;
 /// Shortest time between two looks at the truth, and the most looks of a run.
 const LOOK: (u64, u64) = (100_000, 5_000);
 
@@ -99,17 +97,15 @@ fn models(members: &[Member], defects: &[Defect]) -> Result<Models, SimError> {
     for (number, member) in members.iter().enumerate() {
         let wrong = |error: &dyn std::fmt::Display| SimError(format!("backend {number}: {error}"));
         let key = serde_json::to_string(&member.server).map_err(|error| wrong(&error))?;
-        let at = match known.get(&key) {
-            Some(at) => *at,
-            None => {
-                let args: ServeArgs = serde_json::from_str(&key).map_err(|error| wrong(&error))?;
-                let config = ServerConfig::resolve(args).map_err(|error| wrong(&format!("{error:#}")))?;
-                let own =
-                    config.defects.iter().map(|text| text.parse()).collect::<Result<Vec<Defect>, _>>().map_err(|error| wrong(&error))?;
-                models.push((Rc::new(Model::new(config, [own.as_slice(), defects].concat())), Vec::new()));
-                known.insert(key, models.len() - 1);
-                models.len() - 1
-            }
+        let at = if let Some(at) = known.get(&key) {
+            *at
+        } else {
+            let args: ServeArgs = serde_json::from_str(&key).map_err(|error| wrong(&error))?;
+            let config = ServerConfig::resolve(args).map_err(|error| wrong(&format!("{error:#}")))?;
+            let own = config.defects.iter().map(|text| text.parse()).collect::<Result<Vec<Defect>, _>>().map_err(|error| wrong(&error))?;
+            models.push((Rc::new(Model::new(config, [own.as_slice(), defects].concat())), Vec::new()));
+            known.insert(key, models.len() - 1);
+            models.len() - 1
         };
         let (model, of) = &mut models[at];
         of.push(number as u32);
@@ -118,21 +114,18 @@ fn models(members: &[Member], defects: &[Defect]) -> Result<Models, SimError> {
     Ok((backends, models))
 }
 
+/// As a run makes them: scenarios that wait for the same death share one, and what the fleet itself says of it holds.
 fn kills(plan: &Plan, members: &[Member]) -> Vec<(u64, u32, u64)> {
-    let own = members.iter().enumerate().filter_map(|(number, member)| {
-        let (at, dead) = member.killed?;
-        Some((at.0, number as u32, dead.as_micros() as u64))
-    });
-    let mut all: Vec<(u64, u32, u64)> = own.collect();
+    let mut all: BTreeMap<(u64, u32), u64> = BTreeMap::new();
     for scenario in &plan.scenarios {
         let Some(at) = scenario.kill_at else { continue };
         if scenario.ends.iter().any(|(weight, end)| *weight > 0.0 && *end == EndKind::KillBackend) {
             let struck = scenario.backend.map_or(0..members.len(), |one| one..one + 1);
-            all.extend(struck.map(|number| (at.0, number as u32, DEAD)));
+            all.extend(struck.map(|number| ((at.0, number as u32), DEAD_FOR.as_micros() as u64)));
         }
     }
-    // Scenarios that wait for the same death share one.
-    all.sort_unstable();
-    all.dedup_by_key(|kill| (kill.0, kill.1));
-    all
+    for (number, member) in members.iter().enumerate() {
+        all.extend(member.killed.map(|(at, dead)| ((at.0, number as u32), dead.as_micros() as u64)));
+    }
+    all.into_iter().filter(|((_, number), _)| (*number as usize) < members.len()).map(|((at, number), dead)| (at, number, dead)).collect()
 }

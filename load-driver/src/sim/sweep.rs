@@ -55,7 +55,6 @@ fn split(list: &str) -> Vec<&str> {
     for (at, c) in list.char_indices() {
         match (quote, c) {
             (Some(open), c) if c == open => quote = None,
-            (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(c),
             (None, '(' | '[' | '{') => depth += 1,
             (None, ')' | ']' | '}') => depth -= 1,
@@ -63,7 +62,7 @@ fn split(list: &str) -> Vec<&str> {
                 values.push(&list[from..at]);
                 from = at + 1;
             }
-            (None, _) => {}
+            _ => {}
         }
     }
     values.push(&list[from..]);

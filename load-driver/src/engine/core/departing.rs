@@ -9,7 +9,7 @@ use crate::{
     caller::Caller,
     engine::{agenda::Start, routes::Granted, targets::choose},
     ledger::{FailureCause, LedgerEvent},
-    plan::SessionPlan,
+    plan::{SessionPlan, turn},
     record::{Metric, Sample},
     transport::Dial,
 };
@@ -110,7 +110,7 @@ impl Core {
         let session = &waiting.session;
         match &self.ways.routes {
             Some(routes) if session.scenario.backend.is_none() => {
-                let granted = routes.grant(session.index.0, waiting.refused_by)?;
+                let granted = routes.grant(turn(session.index), waiting.refused_by)?;
                 Some(Way { backend: granted.backend(), granted: Some(granted) })
             }
             _ => Some(Way { backend: choose(session, &self.ways.targets), granted: None }),
