@@ -136,7 +136,7 @@ class Front:
     address: str
     process: subprocess.Popen
     # What the balancer says of itself in the end, in words.
-    about: object = lambda: ""
+    about: object = lambda: "no weights"
 
 
 def start_envoy(stack, addresses, policy):
@@ -216,7 +216,7 @@ def start_grpcio(stack, addresses, config):
         # C-core balances by turns then, and says so nowhere else.
         if "Orca stream" in said():
             raise Failed(f"gRPC C-core got no load reports:\n{said()}")
-        return ""
+        return "reports out of band"
 
     front.about = about
     return front
@@ -320,7 +320,7 @@ def check_quality(balancers):
             failures.append(f"{balancer.name}: {error}")
             print(f"FAIL  {failures[-1]}", flush=True)
             continue
-        print(f"ok    {balancer.name}: sessions {':'.join(map(str, started))} at speeds {':'.join(map(str, SPEEDS))}; {about}", flush=True)
+        print(f"ok    {balancer.name}: sessions {':'.join(map(str, started))} at speeds {':'.join(map(str, SPEEDS))} ({about})", flush=True)
         results.append((balancer, balance))
     if results:
         print_table(results)
@@ -333,10 +333,10 @@ def check_split(balancers):
         try:
             _, started, about = run(balancer, "split.yaml", [["--report-mode=fixed=0.1"], ["--report-mode=fixed=0.9"]])
             share = started[0] / max(sum(started), 1)
-            line = f"{balancer.name}: utilization 0.1 against 0.9 splits {started[0]}:{started[1]} ({share:.1%}; {about})"
+            line = f"utilization 0.1 against 0.9 splits {started[0]}:{started[1]}, {share:.1%} ({about})"
             if sum(started) < SPLIT_SESSIONS or not SPLIT[0] <= share <= SPLIT[1]:
                 raise Failed(f"{line}, not within {SPLIT[0]:.0%} to {SPLIT[1]:.0%} of at least {SPLIT_SESSIONS} sessions")
-            print(f"ok    {line}", flush=True)
+            print(f"ok    {balancer.name}: {line}", flush=True)
         except Failed as error:
             failures.append(f"{balancer.name}: {error}")
             print(f"FAIL  {failures[-1]}", flush=True)
