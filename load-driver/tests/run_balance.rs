@@ -50,7 +50,6 @@ fn of_one_backend_there_is_no_balance_to_tell() {
 }
 
 #[test]
-#[ignore = "needs runs that route"]
 fn of_one_policy_what_is_expected_is_judged() {
     let met = format!("{TWO}routing: {{policy: round_robin}}\nexpectations: ['round_robin.assignments > 5', 'round_robin.share_0 > 0']\n");
     let done = Run::of(&met).finish().exits(0).says("round_robin.assignments > 5  holds");
@@ -73,7 +72,6 @@ fn comparison(done: &Done) -> Value {
 }
 
 #[test]
-#[ignore = "needs runs that route"]
 fn several_policies_have_a_run_each_and_are_compared() {
     let profile =
         format!("{TWO}routing: {{policy: [round_robin, random]}}\nexpectations: ['random.assignments == round_robin.assignments']\n");
@@ -92,7 +90,6 @@ fn several_policies_have_a_run_each_and_are_compared() {
 }
 
 #[test]
-#[ignore = "needs runs that route"]
 fn an_interrupt_ends_the_series() {
     let profile = format!("{TWO}routing: {{policy: [round_robin, random]}}\n").replace("duration: 2s", "duration: 60s");
     let going = Run::of(&profile).begin();
