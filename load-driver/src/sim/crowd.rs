@@ -86,10 +86,8 @@ impl Run<'_> {
         let pinned = self.scenario(&self.sessions[slot as usize]).backend;
         let now = Micros(self.now);
         let backend = match pinned {
-            Some(backend) if backend < self.backends.len() => {
-                self.decide(backend, None);
-                backend
-            }
+            // The plan named it: nobody decided.
+            Some(backend) if backend < self.backends.len() => backend,
             Some(_) => return self.fail(slot, "unreachable"),
             None => {
                 let number = turn(self.sessions[slot as usize].index());

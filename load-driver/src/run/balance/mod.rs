@@ -65,6 +65,8 @@ pub(super) struct Setup {
     pub(super) joins: Vec<Micros>,
     /// By scenario.
     pub(super) expect: Vec<Option<Expect>>,
+    /// By scenario: the plan names the backend, and nobody decides.
+    pub(super) pinned: Vec<bool>,
     /// Unix time.
     pub(super) start_us: u64,
 }
@@ -99,6 +101,7 @@ impl Balancing {
             book: BookConfig { backends, target: target_of_all(looks), report_interval, disturbances },
             joins: (0..backends).map(|n| members.get(n).map_or(Micros::ZERO, |member| member.joins)).collect(),
             expect: plan.scenarios.iter().map(|scenario| scenario.expect).collect(),
+            pinned: plan.scenarios.iter().map(|scenario| scenario.backend.is_some()).collect(),
             start_us,
         };
         let mut balancing = Self::new(setup);

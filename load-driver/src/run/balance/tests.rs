@@ -26,9 +26,13 @@ struct Story {
 
 impl Story {
     fn of(backends: usize) -> Self {
+        Self::with(backends, Vec::new())
+    }
+
+    fn with(backends: usize, pinned: Vec<bool>) -> Self {
         let book =
             BookConfig { backends, target: 0.8, report_interval: Duration::from_secs(1), disturbances: vec![Micros::from_millis(1_000)] };
-        let setup = Setup { book, joins: vec![Micros::ZERO; backends], expect: Vec::new(), start_us: START };
+        let setup = Setup { book, joins: vec![Micros::ZERO; backends], expect: Vec::new(), pinned, start_us: START };
         let mut balancing = Balancing::new(setup);
         balancing.open(SOURCE, START);
         Self { backends, balancing, entries: Vec::new(), looks: Vec::new() }
@@ -212,6 +216,18 @@ fn a_full_backend_is_overloaded_and_what_is_being_dialled_counts() {
     near(balance.overload_rate, 2.0 / 6.0);
     near(balance.avoidable_rate, 1.0 / 6.0);
     assert_eq!(balance.retried, BTreeMap::from([("rejected".to_owned(), 1)]));
+}
+
+#[test]
+fn what_the_plan_pins_is_no_decision() {
+    let assignments = |pinned: bool| {
+        let mut story = Story::with(2, vec![pinned]);
+        story.everybody(0, 0);
+        story.begins(100, 1, 0);
+        story.everybody(2_000, 1);
+        story.told(1).expect("figures").assignments
+    };
+    assert_eq!((assignments(false), assignments(true)), (1, 0));
 }
 
 #[test]

@@ -44,14 +44,16 @@ pub(super) struct Truth {
     /// Dialled to a balancer that has not said whom it picked.
     unplaced: u64,
     expect: Vec<Option<Expect>>,
+    pinned: Vec<bool>,
     start_us: u64,
 }
 
 impl Truth {
     pub(super) fn new(setup: Setup) -> Self {
-        let Setup { book, joins, expect, start_us } = setup;
+        let Setup { book, joins, expect, pinned, start_us } = setup;
         let member = |joins: &Micros| Member::new(start_us.saturating_add(joins.0));
-        Self { members: joins.iter().map(member).collect(), book: Book::new(book), sessions: HashMap::new(), unplaced: 0, expect, start_us }
+        let members = joins.iter().map(member).collect();
+        Self { members, book: Book::new(book), sessions: HashMap::new(), unplaced: 0, expect, pinned, start_us }
     }
 
     /// What was written so far; a new one begins.
@@ -100,7 +102,8 @@ impl Truth {
             LedgerEvent::Scheduled { .. } => {}
             LedgerEvent::Attempted { backend, report_age_us } => {
                 self.undial(&mut stage);
-                if let Some(backend) = *backend {
+                let pinned = self.pinned.get(usize::from(stage.scenario)).copied().unwrap_or(false);
+                if let Some(backend) = (*backend).filter(|_| !pinned) {
                     self.decide(backend, at_us, *report_age_us);
                 }
                 self.dial(&mut stage, *backend);
