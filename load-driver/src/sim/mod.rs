@@ -1,7 +1,7 @@
 //! A fleet in virtual time: the profile's own sessions, the router's own policies, backends as models. Deterministic.
 //!
-//! Sessions are stepped from phase to phase, not from frame to frame ([`session`]); a backend is the server's own processor, meter, defects
-//! and formula over numbers of sessions ([`backend`]); what happens next is found in a queue of buckets ([`queue`]). What the model leaves out
+//! Sessions are stepped from phase to phase, not from frame to frame (`session`); a backend is the server's own processor, meter, defects
+//! and formula over numbers of sessions (`backend`); what happens next is found in a queue of buckets (`queue`). What the model leaves out
 //! is in `docs/simulator.md`.
 
 mod backend;
