@@ -91,6 +91,8 @@ impl Expectation {
             Term::Number(number) => Some(*number),
             Term::Times(factor, of) => read(of).map(|value| factor * value),
         };
+        // A product can be beyond all numbers, and then everything would be below it.
+        let right = right.filter(|right| right.is_finite());
         let holds = left.zip(right).map(|(left, right)| self.operator.holds(left, right));
         ExpectationResult { text: self.text.clone(), holds, left, right }
     }

@@ -334,6 +334,7 @@ fn expectations_are_read_and_judged() {
         ("hybrid.recovery_s >= 0", None),
         ("nobody.overload_rate < 1", None),
         ("hybrid.overload_rate < nobody.overload_rate", None),
+        ("hybrid.overload_rate < 1e308 * hybrid.startup_p99_ms", None),
     ] {
         let result = Expectation::parse(text).unwrap().judge(&two());
         assert_eq!((result.holds, result.met()), (holds, holds == Some(true)), "{text}: {result:?}");
