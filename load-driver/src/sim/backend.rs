@@ -247,7 +247,8 @@ impl Backend {
             self.advance(now);
             let (used, steps) = self.trail.push(self.processor.used_us());
             let elapsed = (steps * step) as f64;
-            self.utilization = if elapsed > 0.0 { used as f64 / elapsed / self.processor.cores() } else { 0.0 };
+            // Whole microseconds are a little more than what a small part of a core does.
+            self.utilization = if elapsed > 0.0 { (used as f64 / elapsed / self.processor.cores()).min(1.0) } else { 0.0 };
         }
     }
 

@@ -9,6 +9,7 @@ use crate::{
 };
 
 mod frames;
+mod random;
 
 fn profile(yaml: &str, set: &[&str]) -> Profile {
     let folder = tempfile::tempdir().unwrap();
