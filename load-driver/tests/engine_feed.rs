@@ -259,3 +259,96 @@ fn nobody_waits_for_ever_for_a_backend_that_is_not_there() {
     assert!((Micros::from_millis(1_900)..Micros::from_millis(8_000)).contains(&clock.now()), "{}", clock.now());
     assert!(run.heard.words().iter().all(|word| *word == Word::Down(0)), "{:?}", run.heard.words());
 }
+
+/// A stream of whatever this says.
+struct PollFn<F>(F);
+
+impl<F: FnMut(&mut Context<'_>) -> Poll<Option<Result<OrcaLoadReport, Status>>> + Unpin> Stream for PollFn<F> {
+    type Item = Result<OrcaLoadReport, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        (self.0)(cx)
+    }
+}
+
+fn poll_fn<F: FnMut(&mut Context<'_>) -> Poll<Option<Result<OrcaLoadReport, Status>>> + Unpin>(say: F) -> PollFn<F> {
+    PollFn(say)
+}
+
+/// What a liar streams.
+type Lies = Pin<Box<dyn Stream<Item = Result<OrcaLoadReport, Status>> + Send>>;
+
+/// Answers each request with what this makes.
+struct Liar(fn() -> Lies);
+
+#[tonic::async_trait]
+impl OpenRcaService for Liar {
+    type StreamCoreMetricsStream = Lies;
+
+    async fn stream_core_metrics(&self, _: Request<OrcaLoadReportRequest>) -> Result<Response<Lies>, Status> {
+        Ok(Response::new((self.0)()))
+    }
+}
+
+impl Server {
+    fn liar(address: SocketAddr, lies: fn() -> Lies) -> Self {
+        Self::start(address, move |listener| async move {
+            let service = OpenRcaServiceServer::new(Liar(lies));
+            let served = tonic::transport::Server::builder().add_service(service).serve_with_incoming(TcpIncoming::from(listener));
+            served.await.expect("serves");
+        })
+    }
+}
+
+fn load(cpu_utilization: f64) -> OrcaLoadReport {
+    OrcaLoadReport { cpu_utilization, ..OrcaLoadReport::default() }
+}
+
+#[test]
+fn a_backend_whose_reports_are_no_reports_is_up_all_the_same_also_when_it_comes_back() {
+    let nonsense: fn() -> Lies = || {
+        let mut ticks = interval(Duration::from_millis(10));
+        Box::pin(poll_fn(move |cx| ticks.poll_tick(cx).map(|_| Some(Ok(load(f64::NAN))))))
+    };
+    let server = Server::liar(ANY, nonsense);
+    let address = server.address;
+    let mut run = follow(ReportSource::OutOfBand, Vec::new(), &[address]);
+    run.feed.wait_heard();
+    assert_eq!(run.heard.words(), [Word::Up(0)], "and nothing that was read from it");
+    drop(server);
+    run.heard.eventually("down", |words| words.last() == Some(&Word::Down(0)));
+    let _server = Server::liar(address, nonsense);
+    run.heard.eventually("up again", |words| words.last() == Some(&Word::Up(0)));
+}
+
+#[test]
+fn streams_that_end_at_once_are_not_asked_for_for_ever() {
+    for lies in [
+        || Box::pin(poll_fn(|_| Poll::Ready(None))) as Lies,
+        || Box::pin(poll_fn(|_| Poll::Ready(Some(Err(Status::internal("no")))))),
+        // 10 MiB of names: more than anybody reads.
+        || Box::pin(poll_fn(|_| Poll::Ready(Some(Ok(named(100_000)))))),
+    ] as [fn() -> Lies; 3]
+    {
+        let server = Server::liar(ANY, lies);
+        let run = follow(ReportSource::OutOfBand, Vec::new(), &[server.address]);
+        // From then on its connection is watched.
+        run.heard.eventually("up", |words| words.last() == Some(&Word::Up(0)));
+        assert!(!run.heard.words().iter().any(|word| matches!(word, Word::Load(..))), "{:?}", run.heard.words());
+    }
+}
+
+fn named(count: u32) -> OrcaLoadReport {
+    OrcaLoadReport { named_metrics: (0..count).map(|n| (format!("{n:0100}"), f64::from(n))).collect(), ..OrcaLoadReport::default() }
+}
+
+#[test]
+fn a_flood_of_reports_is_heard_and_the_feed_still_ends() {
+    // As fast as the wire takes them.
+    let server = Server::liar(ANY, || Box::pin(poll_fn(|_| Poll::Ready(Some(Ok(load(1e300)))))));
+    let run = follow(ReportSource::OutOfBand, Vec::new(), &[server.address]);
+    run.heard.eventually("heard", |words| words.len() > 10_000);
+    let clock = Clock::start();
+    drop(run);
+    assert!(clock.now() < Micros::from_millis(2_000), "{}", clock.now());
+}

@@ -4,7 +4,7 @@ use std::{error::Error, io, sync::Arc, time::Duration};
 
 use agent_server::runtime::clock::Clock;
 use proto::{
-    orca,
+    orca::{self, OrcaError},
     time::Micros,
     xds::{
         data::orca::v3::OrcaLoadReport,
@@ -49,6 +49,8 @@ pub(super) struct Follower {
     pub(super) hear: Arc<dyn Hear>,
     /// Let go at the first word.
     pub(super) silent: Option<mpsc::Sender<()>>,
+    /// It was said that its reports are none.
+    pub(super) bad: bool,
 }
 
 /// Why a subscription is over.
@@ -127,6 +129,12 @@ impl Follower {
         );
     }
 
+    fn warn_bad(&mut self, error: &OrcaError) {
+        if !std::mem::replace(&mut self.bad, true) {
+            tracing::warn!("backend {} sends load reports that are none, and they are not heard: {error}", self.backend);
+        }
+    }
+
     /// One stream of reports, from its dial to its end.
     async fn subscription(&mut self, heard: &mut bool) -> Over {
         let mut reports = match self.subscribe().await {
@@ -136,18 +144,15 @@ impl Follower {
         loop {
             match reports.message().await {
                 Ok(Some(report)) => {
-                    let report = match orca::checked(report) {
-                        Ok(report) => report,
-                        Err(error) => {
-                            tracing::debug!(backend = self.backend, %error, "bad load report");
-                            continue;
-                        }
-                    };
+                    // One that is no report says nothing of the load, and that the backend is there all the same.
                     if !std::mem::replace(heard, true) {
                         self.hear.up(self.backend);
                     }
-                    self.hear.report(self.backend, &report);
                     self.silent = None;
+                    match orca::checked(report) {
+                        Ok(report) => self.hear.report(self.backend, &report),
+                        Err(error) => self.warn_bad(&error),
+                    }
                 }
                 Ok(None) => return Over::Broken(Status::unavailable("the backend ended the stream")),
                 Err(status) => return status.into(),

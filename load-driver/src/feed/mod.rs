@@ -8,6 +8,7 @@
 //! | connecting | the backend does not know the service | said once; **up**; watching |
 //! | listening | a report, the first of this stream | **up**; heard |
 //! | listening | a further report | heard |
+//! | listening | a report with a figure that is none | said once; not heard, and **up** all the same |
 //! | listening | the stream ends or breaks | **down**; waits 100 ms; connecting |
 //! | watching | its idle connection ends | connects another; **down** only where that fails |
 //!
@@ -102,6 +103,7 @@ impl Feed {
                 clock: clock.clone(),
                 hear: Arc::clone(hear),
                 silent: known.then(|| silent.clone()),
+                bad: false,
             });
         }
         drop(silent);
