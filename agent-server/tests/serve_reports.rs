@@ -363,3 +363,64 @@ async fn subscriptions_outlive_the_drain_and_do_not_hold_it_up() {
     };
     assert_eq!((last.code(), last.message()), (Code::Unavailable, "the server stops"));
 }
+
+/// Most of them on few connections, and half of them never read.
+#[tokio::test]
+async fn thousands_of_subscriptions_harm_no_session_and_end_with_the_drain() {
+    const CONNECTIONS: usize = 20;
+    const EACH: usize = 100;
+    let mut server = Server::start(&QUICK);
+    let (mut read, mut unread) = (Vec::new(), Vec::new());
+    for n in 0..CONNECTIONS {
+        let mut client = OpenRcaServiceClient::new(channel(&server).await);
+        for _ in 0..EACH {
+            let request = OrcaLoadReportRequest::default();
+            let stream = within("a subscription", client.stream_core_metrics(request)).await.unwrap().into_inner();
+            if n % 2 == 0 { read.push(stream) } else { unread.push(stream) }
+        }
+    }
+    let mut session = Client::started(server.address, Form::Grpc).await;
+    session.speak().await;
+    for reports in &mut read {
+        until(reports, |r| r.named_metrics["active_sessions"] == 1.0).await;
+    }
+    server.signal(Signal::TERM);
+    session.send(end()).await;
+    assert_eq!(session.rest().await.1, Some(0));
+    let begun = Instant::now();
+    assert_eq!(server.exit_code().await, Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    drop(unread);
+}
+
+/// Each refusal makes room for one more than there is: who comes at the cap is refused before the headers, let in, or told in the stream,
+/// and nobody hangs.
+#[tokio::test]
+async fn refusals_that_are_counted_as_ends_leave_nobody_without_an_answer() {
+    let server = Server::start(&[&QUICK[..], &["--max-sessions=4", "--defect=decrement_on_reject=0.5"]].concat());
+    let (mut accepted, mut before_headers, mut held) = (0_u64, 0_u64, Vec::new());
+    for round in 0..60 {
+        let mut client = Client::open(server.address, Form::Grpc).await;
+        client.send(start(&format!("s{round}"))).await;
+        match within("an answer", client.next()).await {
+            Got::Event(ServerEvent::Accepted(_)) => {
+                accepted += 1;
+                held.push(client);
+            }
+            Got::Closed(code) => {
+                assert_eq!(code, Some(8), "full");
+                assert_eq!(status(grpc(&mut client).head.as_ref()), "8", "not before the headers");
+                before_headers += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+        if round % 7 == 6
+            && let Some(mut client) = held.pop()
+        {
+            client.send(end()).await;
+            client.rest().await;
+        }
+    }
+    assert_eq!((accepted + before_headers, server.snapshot().rejected), (60, before_headers));
+    assert!(accepted > 4 && before_headers > 4, "{accepted} {before_headers}");
+}

@@ -147,3 +147,14 @@ fn defects_make_ghosts() {
     assert_eq!(ghosts(&[]), Some(0));
     assert!(ghosts(&["--defect", "ghost=0.2"]) > Some(5));
 }
+
+#[test]
+fn a_file_that_cannot_be_written_costs_no_figures() {
+    let folder = Folder::of(SMALL);
+    for arguments in [&[][..], &["--sweep", "routing.balancers=1,2"]] {
+        let output = folder.simulate(&[&["--json", "nowhere/a.json", "--policy", "random"], arguments].concat());
+        assert_eq!(output.status.code(), Some(109), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("random"), "{}", text(&output.stdout));
+        assert!(text(&output.stderr).contains("failed to write nowhere/a.json"), "{}", text(&output.stderr));
+    }
+}

@@ -96,8 +96,9 @@ fn judged(args: &SimulateArgs) -> Result<Exit, Failure> {
         }
     }
     let name = loaded.first().map_or("", |loaded| loaded.profile.name.as_str());
-    write_json(args.json.as_deref(), &Swept { profile: name, rows: &rows })?;
+    // What took its time is told before a file can fail.
     print(&sweep_table(&axes, &rows, &metrics))?;
+    write_json(args.json.as_deref(), &Swept { profile: name, rows: &rows })?;
     Ok(Exit::Ok)
 }
 
@@ -135,7 +136,6 @@ fn compare(args: &SimulateArgs, profile: &Profile, defects: &[Defect], metrics: 
     let row =
         |(policy, simulated): &(Made, Simulated)| PolicyRow { policy: policy.name.to_owned(), balance: Some(simulated.balance.clone()) };
     let comparison = Comparison::new(&profile.name, profile.seed, ran.iter().map(row).collect(), &judged);
-    write_json(args.json.as_deref(), &comparison)?;
     let mut out = String::new();
     if args.metrics.is_empty() {
         out.push_str(&comparison.render(style()));
@@ -148,6 +148,7 @@ fn compare(args: &SimulateArgs, profile: &Profile, defects: &[Defect], metrics: 
         }
     }
     print(&out)?;
+    write_json(args.json.as_deref(), &comparison)?;
     let left_out = expectations.len() - judged.len();
     if left_out > 0 {
         note(&format!("{left_out} expectations are of policies that were not run: they are not judged"));

@@ -64,7 +64,8 @@ pub(super) async fn all(args: &RunArgs, run_id: &str) -> Result<Exit, RunError> 
         match outcome {
             Ok(Outcome { exit, interrupted, balance }) => {
                 exits.push(exit);
-                rows.push(PolicyRow { policy: policy.clone(), balance });
+                // Figures of a run that was cut short are its own; against those of whole runs they prove nothing.
+                rows.push(PolicyRow { policy: policy.clone(), balance: balance.filter(|_| !interrupted) });
                 if interrupted || signals.pending() {
                     exits.push(Exit::Interrupted);
                     break;
