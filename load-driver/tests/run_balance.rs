@@ -62,6 +62,38 @@ fn of_one_policy_what_is_expected_is_judged() {
     assert_eq!(done.count("/exit/code"), 0, "the run itself was good");
 }
 
+#[test]
+fn what_the_simulator_predicts_stands_beside_what_was_measured() {
+    // Each in turn, and none is ever full: nothing here hangs on time but the startup.
+    let routed = format!("{TWO}routing: {{policy: round_robin}}\n").replace("max_sessions: 10", "max_sessions: 40");
+    let met = format!("{routed}predictions: {{share_0: 0.01, assignments: 0, startup_p99_ms: 90% or 1000}}\n");
+    let done = Run::of(&met).finish().exits(0).says("predictions of the simulator").says("round_robin.assignments");
+    let comparison = comparison(&done);
+    for (n, metric) in ["share_0", "assignments", "startup_p99_ms"].into_iter().enumerate() {
+        let one = &comparison["predictions"][n];
+        assert_eq!((&one["policy"], &one["metric"], &one["holds"]), (&"round_robin".into(), &metric.into(), &true.into()), "{one}");
+    }
+    assert_eq!(comparison["predictions"][1]["measured"], comparison["predictions"][1]["predicted"]);
+    assert_eq!(comparison["predictions"][1]["measured"], done.count("/funnel/attempted") as f64);
+    assert!(comparison["predictions"][2]["predicted"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn a_prediction_that_is_off_or_of_nothing_fails_the_run() {
+    let routed = format!("{TWO}routing: {{policy: [round_robin, random]}}\n");
+    // A network takes longer than the model's, if only by a microsecond; and nothing happens here that could be recovered from.
+    let done = Run::of(&format!("{routed}predictions: {{startup_p50_ms: 0, recovery_s: 1000, assignments: 0}}\n")).finish();
+    assert_eq!(done.code(), Some(99), "{}", done.shown());
+    let comparison = comparison(&done);
+    let holds: Vec<Value> = comparison["predictions"].as_array().expect("a list").iter().map(|one| one["holds"].clone()).collect();
+    let each = [Value::Bool(false), Value::Null, Value::Bool(true)];
+    assert_eq!(holds, [each.clone(), each].concat(), "{comparison}");
+    let done = done.says("out of tolerance").says("a figure is missing");
+    let summary: Value = serde_json::from_str(&done.file("random/summary.json")).expect("JSON");
+    assert_eq!(summary["exit"]["code"], 0, "the run itself was good");
+    assert_eq!(summary["resolved_profile"].get("predictions"), None, "they are of the series");
+}
+
 /// As the published schema says.
 fn comparison(done: &Done) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("comparison.schema.json");
@@ -91,14 +123,27 @@ fn several_policies_have_a_run_each_and_are_compared() {
 
 #[test]
 fn an_interrupt_ends_the_series() {
-    let profile = format!("{TWO}routing: {{policy: [round_robin, random]}}\n").replace("duration: 2s", "duration: 60s");
+    an_interrupted_series("", 105);
+}
+
+#[test]
+fn of_what_an_interrupt_cut_short_no_prediction_holds() {
+    let comparison = an_interrupted_series("predictions: {share_0: 0.99}\n", 99);
+    let predictions = comparison["predictions"].as_array().expect("a list");
+    assert_eq!(predictions.len(), 2, "{comparison}");
+    assert!(predictions.iter().all(|one| one["holds"].is_null() && one["measured"].is_null()), "{comparison}");
+}
+
+fn an_interrupted_series(more: &str, code: i32) -> Value {
+    let profile = format!("{TWO}routing: {{policy: [round_robin, random]}}\n{more}").replace("duration: 2s", "duration: 60s");
     let going = Run::of(&profile).begin();
     eventually("sessions", || going.stderr().contains("running:").then_some(()));
     going.signal(Signal::INT);
     let done = going.finish();
-    assert_eq!(done.code(), Some(105), "{}", done.shown());
+    assert_eq!(done.code(), Some(code), "{}", done.shown());
     assert!(done.has_file("round_robin/summary.json") && !done.has_file("random/summary.json"), "{}", done.shown());
     let comparison = comparison(&done);
     assert_eq!(comparison["policies"].as_array().map(Vec::len), Some(1));
     assert_eq!(comparison["policies"][0]["balance"], Value::Null, "half a run proves nothing");
+    comparison
 }

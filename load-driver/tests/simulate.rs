@@ -44,6 +44,16 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
+fn predictions_are_for_runs() {
+    let with = format!("{SMALL}predictions: {{startup_p99_ms: 0, recovery_s: 0}}\n");
+    let (plain, with) = (Folder::of(SMALL), Folder::of(&with));
+    let (one, other) = (plain.simulate(&["--json", "a.json"]), with.simulate(&["--json", "a.json"]));
+    assert_eq!((one.status.code(), other.status.code()), (Some(0), Some(0)), "{}", text(&other.stderr));
+    assert_eq!(one.stdout, other.stdout);
+    assert_eq!(plain.json("a.json"), with.json("a.json"));
+}
+
+#[test]
 fn a_second_run_prints_the_same_bytes_and_another_seed_others() {
     let folder = Folder::of(SMALL);
     let first = folder.simulate(&["--json", "a.json"]);

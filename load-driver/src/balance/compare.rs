@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Balance, Expectation, ExpectationResult, Measure, figure, quality::find};
+use super::{Balance, Expectation, ExpectationResult, Measure, PredictionResult, figure, quality::find};
 use crate::report::text::{self, Style};
 
 /// Of the layout of [`Comparison`].
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
 
 /// Figures that a comparison shows, by name.
 pub const SHOWN: &[&str] = &[
@@ -50,6 +50,8 @@ pub struct Comparison {
     pub policies: Vec<PolicyRow>,
     /// In the order of the profile.
     pub expectations: Vec<ExpectationResult>,
+    /// By policy, then in the order of the profile; none of a simulation.
+    pub predictions: Vec<PredictionResult>,
 }
 
 impl Comparison {
@@ -63,12 +65,19 @@ impl Comparison {
             seed,
             policies,
             expectations: expectations.iter().map(|one| one.judge(&figures)).collect(),
+            predictions: Vec::new(),
         }
     }
 
-    /// Every expectation is met.
+    /// The same, with what was predicted beside what was measured.
+    #[must_use]
+    pub fn with_predictions(self, predictions: Vec<PredictionResult>) -> Self {
+        Self { predictions, ..self }
+    }
+
+    /// Every expectation is met, and every prediction.
     pub fn met(&self) -> bool {
-        self.expectations.iter().all(ExpectationResult::met)
+        self.expectations.iter().all(ExpectationResult::met) && self.predictions.iter().all(PredictionResult::met)
     }
 
     /// For people: the table, then what was expected.
@@ -93,8 +102,36 @@ impl Comparison {
             let side = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), plain);
             _ = writeln!(out, "  {mark} {:<width$}  {word} ({}, {})", one.text, side(one.left), side(one.right));
         }
+        if !self.predictions.is_empty() {
+            _ = write!(out, "\n{}\n{}", style.bold("predictions of the simulator"), predictions(&self.predictions, style));
+        }
         out
     }
+}
+
+/// A line for each policy and figure.
+fn predictions(all: &[PredictionResult], style: Style) -> String {
+    let cell = |metric: &str, value: Option<f64>| match (find(metric), value) {
+        (_, None) => "-".to_owned(),
+        (Some(measure), Some(value)) => shown(measure, value),
+        (None, Some(share)) => format!("{:.1}%", share * 100.0),
+    };
+    let row = |one: &PredictionResult| {
+        let sign = if one.difference.is_some_and(|apart| apart < 0.0) { "-" } else { "" };
+        let apart = cell(&one.metric, one.difference.map(f64::abs));
+        let figures = [cell(&one.metric, one.measured), cell(&one.metric, one.predicted), format!("{sign}{apart}"), one.tolerance.clone()];
+        [vec![format!("{}.{}", one.policy, one.metric)], figures.to_vec()].concat()
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    let table = text::table(&["", "measured", "predicted", "difference", "tolerance"], &rows);
+    let mark = |one: &PredictionResult| match one.holds {
+        Some(true) => style.good("✓"),
+        Some(false) => format!("{} out of tolerance", style.bad("✗")),
+        None => format!("{} a figure is missing", style.bad("✗")),
+    };
+    // The mark is coloured, and cells are not: it comes behind them. All lines end in the same column.
+    let marks = std::iter::once(String::new()).chain(all.iter().map(|one| format!("  {}", mark(one))));
+    table.lines().zip(marks).fold(String::new(), |out, (line, mark)| out + line + &mark + "\n")
 }
 
 /// The JSON Schema of `comparison.json`.

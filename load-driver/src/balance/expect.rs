@@ -115,7 +115,8 @@ impl Reference {
     }
 }
 
-fn instead_of(metric: &str) -> String {
+/// What to write where a figure of this name is not.
+pub(super) fn instead_of(metric: &str) -> String {
     let likeness = |measure: &super::Measure| strsim::jaro_winkler(metric, measure.name);
     let nearest = METRICS.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).filter(|measure| likeness(measure) > 0.83);
     match nearest {

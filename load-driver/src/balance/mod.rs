@@ -5,6 +5,7 @@ mod book;
 mod compare;
 mod expect;
 mod herd;
+mod prediction;
 mod quality;
 mod recovery;
 mod spread;
@@ -17,5 +18,6 @@ pub use self::{
     book::{Book, BookConfig, Decision, Sight, Trouble},
     compare::{Comparison, PolicyRow, SHOWN, describe, schema, table},
     expect::{Expectation, ExpectationResult},
+    prediction::{Prediction, PredictionResult, Tolerance, judge},
     quality::{Balance, METRICS, Measure, Spread, figure},
 };

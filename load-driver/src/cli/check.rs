@@ -53,6 +53,9 @@ fn summary(loaded: &Loaded, plan: &Plan) -> String {
     if !profile.expectations.is_empty() {
         _ = writeln!(text, "expectations of the comparison: {}", profile.expectations.len());
     }
+    if !profile.predictions.is_empty() {
+        _ = writeln!(text, "figures beside the simulator's prediction: {}", profile.predictions.iter().count());
+    }
     _ = write!(text, "\n{}", Outline(plan));
     text
 }

@@ -1,7 +1,11 @@
 //! Checks of a profile as a whole: what its parts say of each other.
 
 use super::{Document, Profile, ProfileError, Reach, Scenario, Span, scenario::World, validate::Checker};
-use crate::{arrival, balance::Expectation, plan::EndKind};
+use crate::{
+    arrival,
+    balance::{Expectation, Prediction},
+    plan::EndKind,
+};
 
 impl Profile {
     pub(super) fn check(&self, document: &Document) -> Result<(), ProfileError> {
@@ -9,6 +13,7 @@ impl Profile {
         self.check_fleet(&mut c, document);
         self.check_servers(&mut c, document);
         self.check_routing(&mut c);
+        self.check_predictions(&mut c);
         c.within("driver", |c| self.driver.check(c));
         c.within("counters", |c| self.counters.check(c));
         let world = World { embedded: self.is_embedded(), backends: self.choices(), audio: &self.library() };
@@ -71,6 +76,33 @@ impl Profile {
         c.within("expectations", |c| {
             for (at, text) in self.expectations.iter().enumerate() {
                 c.within(at, |c| check_expectation(c, text, routing.policy.names()));
+            }
+        });
+    }
+
+    /// Figures that there are, of backends that there are, and that can be simulated.
+    fn check_predictions(&self, c: &mut Checker<'_>) {
+        if self.predictions.is_empty() {
+            return;
+        }
+        if self.routing.is_none() {
+            c.error("predictions", "predictions are of policies, and there is no `routing`", "add `routing: {policy: round_robin}`");
+        }
+        if !self.is_embedded() {
+            let message = "the settings of backends that run already are not known: nothing can be predicted of them";
+            c.error("predictions", message, "let the run start its backends, or predict nothing: --set 'predictions={}'");
+        }
+        let backends = self.choices().unwrap_or(usize::MAX);
+        c.within("predictions", |c| {
+            for (metric, tolerance) in self.predictions.iter() {
+                match Prediction::parse(metric, tolerance) {
+                    Err((message, help)) => c.error(metric, message, help),
+                    Ok(read) if read.backend().is_some_and(|backend| backend >= backends) => {
+                        let message = format!("`{metric}` is the share of a backend that there is not");
+                        c.error(metric, message, format!("there are {backends}, from `share_0` on"));
+                    }
+                    Ok(_) => {}
+                }
             }
         });
     }

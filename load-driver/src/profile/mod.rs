@@ -53,7 +53,7 @@ pub use self::{
     threshold::Threshold,
     units::{Dist, Span},
 };
-use crate::{arrival, audio::Library};
+use crate::{arrival, audio::Library, balance::Tolerance};
 
 /// What a run does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -80,6 +80,9 @@ pub struct Profile {
     /// What a comparison of policies is expected to show: `hybrid.overload_rate < round_robin.overload_rate`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expectations: Vec<String>,
+    /// How far each figure of `run` may be from what the simulator predicts for it: `{overload_rate: 0.05, startup_p99_ms: 20% or 10}`.
+    #[serde(default, skip_serializing_if = "Named::is_empty")]
+    pub predictions: Named<Tolerance>,
     /// Settings of the embedded backends: the keys of agent-server's own configuration file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub server: BTreeMap<String, serde_json::Value>,

@@ -19,6 +19,7 @@ mod finish;
 mod kills;
 mod options;
 mod poller;
+mod predict;
 mod progress;
 mod series;
 mod strikes;

@@ -1,10 +1,10 @@
 //! One run after the other, one for each policy, and the comparison of what came of them.
 
-use std::{io::Write, path::Path, sync::Arc};
+use std::{collections::BTreeMap, io::Write, path::Path, sync::Arc};
 
-use super::{Job, Outcome, Prepared, RunArgs, RunError, begin, controller::Signals, folder_name, new_run_id, prepare};
+use super::{Job, Outcome, Prepared, RunArgs, RunError, begin, controller::Signals, folder_name, new_run_id, predict::Predictor, prepare};
 use crate::{
-    balance::{Comparison, Expectation, PolicyRow},
+    balance::{Balance, Comparison, Expectation, PolicyRow, PredictionResult, judge},
     profile::{Policies, Profile, Reach},
     report::{Exit, Style, json::write_whole},
 };
@@ -14,13 +14,28 @@ use crate::{
 struct Series {
     policies: Vec<String>,
     expectations: Vec<Expectation>,
+    predictor: Option<Predictor>,
 }
 
 impl Series {
-    fn of(profile: &Profile) -> Result<Self, RunError> {
+    fn of(profile: &Profile, args: &RunArgs) -> Result<Self, RunError> {
         let invalid = |text: &str, e: String| RunError::new(Exit::InvalidProfile, format!("expectation `{text}`: {e}"));
         let read = |text: &String| Expectation::parse(text).map_err(|e| invalid(text, e));
-        Ok(Self { policies: policies(profile), expectations: profile.expectations.iter().map(read).collect::<Result<_, _>>()? })
+        let expectations = profile.expectations.iter().map(read).collect::<Result<_, _>>()?;
+        Ok(Self { policies: policies(profile), expectations, predictor: Predictor::of(profile, args)? })
+    }
+
+    /// There is more to tell than each run tells of itself.
+    fn tells(&self) -> bool {
+        self.several() || !self.expectations.is_empty() || self.predictor.is_some()
+    }
+
+    /// Asks the simulator for what ran, and judges every policy. What did not run to its end has no figures, and then nothing holds of it.
+    async fn predicted(&self, rows: &[PolicyRow]) -> Result<Vec<PredictionResult>, RunError> {
+        let Some(predictor) = &self.predictor else { return Ok(Vec::new()) };
+        let measured: BTreeMap<String, Balance> = rows.iter().filter_map(|row| Some((row.policy.clone(), row.balance.clone()?))).collect();
+        let predicted = predictor.ask(measured.keys().cloned().collect()).await?;
+        Ok(judge(&predictor.predictions, &self.policies, &measured, &predicted))
     }
 
     fn several(&self) -> bool {
@@ -41,7 +56,7 @@ fn policies(profile: &Profile) -> Vec<String> {
 pub(super) async fn all(args: &RunArgs, run_id: &str) -> Result<Exit, RunError> {
     // Everything is read before anything starts.
     let first = prepared(args, run_id)?;
-    let series = Series::of(&first.profile)?;
+    let series = Series::of(&first.profile, args)?;
     let (profile, seed) = (first.profile.name.clone(), first.plan.seed);
     let out = args.out.join(format!("{}-{run_id}", folder_name(&profile)));
     // It hears what comes between two runs, and while one cleans up.
@@ -78,8 +93,16 @@ pub(super) async fn all(args: &RunArgs, run_id: &str) -> Result<Exit, RunError> 
             }
         }
     }
-    if series.several() || !series.expectations.is_empty() {
-        let comparison = Comparison::new(&profile, seed, rows, &series.expectations);
+    if series.tells() {
+        let predicted = match series.predicted(&rows).await {
+            Ok(predicted) => predicted,
+            // The first fault is the one to tell, and the comparison is told all the same.
+            Err(error) => {
+                fault.get_or_insert(error);
+                Vec::new()
+            }
+        };
+        let comparison = Comparison::new(&profile, seed, rows, &series.expectations).with_predictions(predicted);
         exits.extend(tell(&comparison, &out));
     }
     if let Some(fault) = fault {
@@ -112,6 +135,7 @@ async fn one(
             routing.policy = Policies::One(policy.to_owned());
         }
         prepared.profile.expectations.clear();
+        prepared.profile.predictions.0.clear();
         // A reader that went away has seen enough.
         let _ = writeln!(std::io::stdout(), "\npolicy {policy}");
     }

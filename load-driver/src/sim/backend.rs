@@ -101,7 +101,7 @@ pub(super) struct Backend {
     /// As of the last look.
     load: Load,
     trail: Trail,
-    /// Mean utilization of the last second or so.
+    /// Mean utilization of the last second or so; NaN until it has run for so long, as in a run: then it is no part of a figure, and not busy.
     pub(super) utilization: f64,
 }
 
@@ -125,7 +125,7 @@ impl Backend {
             fates: Fates::new(&model.defects),
             load: Load::default(),
             trail: Trail::new(trail),
-            utilization: 0.0,
+            utilization: f64::NAN,
             model,
         };
         backend.look(0);
@@ -245,10 +245,10 @@ impl Backend {
     pub(super) fn see(&mut self, now: u64, step: u64) {
         if self.up {
             self.advance(now);
-            let (used, steps) = self.trail.push(self.processor.used_us());
-            let elapsed = (steps * step) as f64;
+            let used = self.trail.push(self.processor.used_us());
             // Whole microseconds are a little more than what a small part of a core does.
-            self.utilization = if elapsed > 0.0 { (used as f64 / elapsed / self.processor.cores()).min(1.0) } else { 0.0 };
+            let share = |(used, steps): (u64, u64)| (used as f64 / (steps * step) as f64 / self.processor.cores()).min(1.0);
+            self.utilization = used.map_or(f64::NAN, share);
         }
     }
 
@@ -263,7 +263,7 @@ impl Backend {
     pub(super) fn kill(&mut self) {
         (self.up, self.boot) = (false, self.boot + 1);
         (self.live, self.counter, self.taken, self.speaking, self.admitted, self.errors) = (0, 0, 0, 0, 0, 0);
-        (self.asked_ns, self.utilization) = (0, 0.0);
+        (self.asked_ns, self.utilization) = (0, f64::NAN);
     }
 
     /// A new process takes its place.
@@ -298,14 +298,14 @@ impl Trail {
         (self.next, self.filled) = (0, 0);
     }
 
-    /// CPU time used since the oldest look, and how many steps ago that was.
-    fn push(&mut self, used: u64) -> (u64, u64) {
+    /// CPU time used since the oldest look, and how many steps ago that was; none while there are not looks enough.
+    fn push(&mut self, used: u64) -> Option<(u64, u64)> {
         let size = self.used.len();
         self.used[self.next] = used;
         self.filled = (self.filled + 1).min(size);
         let oldest = self.used[(self.next + size + 1 - self.filled) % size];
         self.next = (self.next + 1) % size;
-        (used - oldest, self.filled as u64 - 1)
+        (self.filled == size).then_some((used - oldest, size as u64 - 1))
     }
 }
 
@@ -381,9 +381,11 @@ mod tests {
         }
         assert_eq!(delay, 40_000, "four starts of 10 ms stand in line");
         // 40 ms of starts, 960 ms of four idle sessions at a twentieth of a core, the rest idle.
-        for ms in (0..=1_000).step_by(100) {
+        for ms in (0..1_000).step_by(100) {
             backend.see(ms * 1_000, 100_000);
+            assert!(backend.utilization.is_nan() && !backend.overloaded(), "not known before a second is over");
         }
+        backend.see(1_000_000, 100_000);
         assert!((backend.utilization - (0.04 + 0.2)).abs() < 0.03, "{}", backend.utilization);
         for _ in 0..4 {
             backend.enter(Phase::Listening, Phase::AgentSpeaking, 1_000_000);
@@ -409,6 +411,7 @@ mod tests {
         assert!(backend.admit(5).is_ok());
         backend.kill();
         assert_eq!(backend.admit(6), Err(Refusal::Down));
+        assert!(backend.utilization.is_nan());
         backend.restart(7);
         assert_eq!((backend.live, backend.counter, backend.admit(8).map(|admission| admission.number)), (0, 0, Ok(1)));
     }

@@ -121,11 +121,18 @@ fn balanced(s: &Simulated, yaml: &str) {
     assert!(b.rejected.values().sum::<u64>() <= s.refused, "{s:?}");
     assert_eq!(b.assigned.iter().sum::<u64>(), b.assignments);
     let no_backend = count(&b.rejected, "no_backend");
-    assert_eq!(b.assignments, s.sessions + b.retried.values().sum::<u64>() - no_backend, "{s:?}");
+    let sent = s.sessions + b.retried.values().sum::<u64>() - no_backend;
+    // Whom the plan names is nobody's decision.
+    if yaml.contains(", backend: ") {
+        assert!(b.assignments <= sent, "{s:?}");
+    } else {
+        assert_eq!(b.assignments, sent, "{s:?}");
+    }
     assert_eq!((b.counter_error_max.unwrap_or(0.0), b.counter_error_min.unwrap_or(0.0), b.ghosts_left), (0.0, 0.0, 0), "{s:?}");
     let rate = |rate: Option<f64>| rate.is_none_or(|rate| (0.0..=1.0).contains(&rate));
     assert!(rate(b.overload_rate) && rate(b.avoidable_rate) && b.avoidable_rate <= b.overload_rate, "{s:?}");
-    assert_eq!(b.overload_rate.is_some(), b.assignments > 0);
+    // Decisions of which nothing is known yet are left out.
+    assert!(b.overload_rate.is_none() || b.assignments > 0, "{s:?}");
     for spread in [b.sessions, b.utilization].into_iter().flatten() {
         assert!(spread.mean.is_finite() && spread.cv.is_finite() && (0.0..=1.0).contains(&spread.jain), "{s:?}");
         assert!(spread.mean <= spread.peak * (1.0 + 1e-9), "{s:?}");
