@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use load_driver::{
-    balance, cli,
+    cli,
     plan::{EndKind, Plan, Protocol, Wait},
-    profile::{self, Override, Profile, SHIPPED, ShippedProfile, Source, from_json, load, open, open_text},
+    profile::{self, Override, Profile, SHIPPED, Source, from_json, load, open, open_text},
     routing,
     threshold::{Spec, Threshold},
 };
@@ -19,11 +19,6 @@ fn shipped(name: &str) -> (Profile, Plan) {
 
 fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiles")
-}
-
-/// A comparison of policies can only be read where there are policies and figures.
-fn readable(profile: &ShippedProfile) -> bool {
-    !profile.path.starts_with("routing/") || !(routing::ALL.is_empty() || balance::METRICS.is_empty())
 }
 
 /// Every YAML file of a folder, as its path within `profiles`.
@@ -47,9 +42,6 @@ fn each_is_valid_by_name_and_by_path_and_none_is_forgotten() {
     for shipped in SHIPPED {
         let name = shipped.name;
         assert!(readme.contains(&format!("| {name} |")), "{name} is not in the README");
-        if !readable(shipped) {
-            continue;
-        }
         let carried = load(&Source::of(name), &[]).unwrap_or_else(|error| panic!("{error}"));
         let mut from_file =
             load(&Source::of(&folder().join(shipped.path).to_string_lossy()), &[]).unwrap_or_else(|error| panic!("{error}"));
@@ -74,7 +66,7 @@ fn survives(profile: Profile) {
 
 #[test]
 fn a_resolved_profile_reads_back_the_same_as_json_and_as_yaml() {
-    for shipped in SHIPPED.iter().filter(|shipped| readable(shipped)) {
+    for shipped in SHIPPED {
         survives(load(&Source::of(shipped.name), &[]).unwrap());
     }
     for backends in [
@@ -267,9 +259,6 @@ fn every_policy_is_in_the_readme() {
 
 #[test]
 fn a_policy_is_chosen_from_the_command_line() {
-    if !SHIPPED.iter().all(readable) {
-        return;
-    }
     let set = |text: &str| Override::parse(text).unwrap();
     let names = |over: &[Override]| load(&Source::of("quickstart"), over).map(|profile| profile.routing.unwrap().policy.names().to_vec());
     assert_eq!(names(&[set("routing.policy=hybrid")]).unwrap(), ["hybrid"]);
@@ -317,9 +306,6 @@ fn check_prints_a_profile_that_can_be_run_and_the_plan() {
 
 #[test]
 fn profiles_lists_every_shipped_one() {
-    if !SHIPPED.iter().all(readable) {
-        return;
-    }
     let printed = cli::profiles::profiles();
     assert!(printed.ok, "{}", printed.text);
     assert_eq!(printed.text.lines().count(), SHIPPED.len());
@@ -342,7 +328,7 @@ fn the_committed_schema_is_the_one_that_the_types_give() {
 
 #[test]
 fn the_thresholds_of_the_shipped_profiles_can_be_judged() {
-    for shipped in SHIPPED.iter().filter(|shipped| readable(shipped)) {
+    for shipped in SHIPPED {
         let profile = load(&Source::of(shipped.name), &[]).unwrap();
         let names: Vec<&str> = profile.scenarios.iter().map(|(name, _)| name).collect();
         for (key, all) in profile.thresholds.iter() {
