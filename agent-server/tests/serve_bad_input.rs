@@ -143,7 +143,7 @@ async fn a_message_after_the_end_is_told_and_changes_nothing() {
     // Both arrive together, so that the server has read the second before it closes.
     let mut both = Vec::new();
     for event in [end(), audio(0, &[0; 640])] {
-        let message = prost::Message::encode_to_vec(&proto::native::client_message(event));
+        let message = prost::Message::encode_to_vec(&proto::native::client_message(event).expect("a native event"));
         both.push(message);
     }
     if let Client::Grpc(grpc) = &mut client {

@@ -168,13 +168,14 @@ impl Bench {
     }
 
     fn accepted(&self, same_format: bool, idle_timeout_ms: u32) -> ServerEvent {
-        let ours = self.caller.plan().scenario.format;
+        let ours = self.caller.plan().scenario.service.input;
         let format = if same_format { ours } else { AudioFormat::ALL.into_iter().find(|f| *f != ours).expect("there are three") };
         ServerEvent::Accepted(SessionAccepted {
             session_id: "s".to_owned(),
             backend_id: "b".to_owned(),
             boot_id: "boot".to_owned(),
-            format,
+            input: format,
+            output: format,
             max_duration_ms: 0,
             idle_timeout_ms,
         })
@@ -202,7 +203,7 @@ impl Bench {
                 self.hear(ServerEvent::Transcript { turn: TurnId(turn.into()), text: "so".to_owned(), last });
             }
             Step::ResponseStart { response, turn } => {
-                self.hear(ServerEvent::ResponseStart { response: ResponseId(response.into()), turn: TurnId(turn.into()) });
+                self.hear(ServerEvent::ResponseStart { response: ResponseId(response.into()), turn: TurnId(turn.into()), text: String::new() });
             }
             Step::Audio { response, frames } => {
                 for _ in 0..frames % 64 {

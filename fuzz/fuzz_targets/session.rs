@@ -226,11 +226,10 @@ impl Bench {
 fn plain_start(format: AudioFormat) -> SessionStart {
     SessionStart {
         client_ref: "c".to_owned(),
-        voice: String::new(),
-        format,
+        input: format,
+        output: format,
         tools: vec!["weather".to_owned(), "order".to_owned()],
-        max_duration_ms: 0,
-        idle_timeout_ms: 0,
+        ..SessionStart::default()
     }
 }
 
@@ -242,7 +241,7 @@ fuzz_target!(|input: Input<'_>| {
     };
     let mut rules = Rules::default();
     let now = Micros(5_000_000);
-    let format = start.format;
+    let format = start.input;
     let session = Session::new(CONFIG.clone(), 3, "s".to_owned(), start, Duration::ZERO, now, &mut rules.out);
     rules.see(&session, now, false);
     assert!(rules.accepted);

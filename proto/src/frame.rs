@@ -23,17 +23,32 @@ pub const MAX_TOOLS: usize = 32;
 /// Longest free text (tool output, context, reason), in bytes.
 pub const MAX_TEXT_BYTES: usize = 16 * 1024;
 
+/// HTTP header in which a client names its session, where the dialect has no field for that.
+pub const CLIENT_REF_HEADER: &str = "x-client-ref";
+/// HTTP header in which a server names itself ([`SessionAccepted::backend_id`]), whatever the dialect.
+pub const BACKEND_ID_HEADER: &str = "x-backend-id";
+/// HTTP header in which a server names its process ([`SessionAccepted::boot_id`]), whatever the dialect.
+pub const BOOT_ID_HEADER: &str = "x-boot-id";
+
 /// What a client says.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientEvent {
     /// Opens the session; the first event.
     Start(SessionStart),
+    /// Changes what holds for the session from here on.
+    Configure(Box<SessionSettings>),
     /// 20 ms of user audio.
     Audio(ClientAudio),
     /// The client's own detector: overrides the server's for the rest of the session.
     Speech(SpeechMarker),
     /// What the mock should understand from the coming turn.
     Hint(TurnHint),
+    /// The user's turn is over, says the client: what was heard since the last turn is one. Needs no detector.
+    Commit,
+    /// What was heard since the last turn is forgotten.
+    Discard,
+    /// Answer now, whatever was heard. A greeting when nothing was.
+    Respond(ResponseWish),
     /// The user interrupts; `response` 0 or absent means whatever is under way.
     BargeIn {
         /// The response that is interrupted.
@@ -46,6 +61,20 @@ pub enum ClientEvent {
         /// The response that is stopped.
         response: Option<ResponseId>,
     },
+    /// So much of a response that was interrupted was played, and no more will be.
+    Truncate {
+        /// The response.
+        response: ResponseId,
+        /// Milliseconds of it that were played.
+        heard_ms: u32,
+    },
+    /// What the agent sent before this mark was played, or thrown away.
+    Played {
+        /// As in [`ServerEvent::Mark`].
+        name: String,
+    },
+    /// A key of the telephone: `0` to `9`, `*`, `#`, `A` to `D`.
+    Digit(char),
     /// Answer to a tool call.
     ToolResult {
         /// As in the call.
@@ -70,20 +99,86 @@ pub enum ClientEvent {
 }
 
 /// Opens a session.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct SessionStart {
     /// The client's name for the session.
     pub client_ref: String,
     /// Seeds the agent's voice; empty takes the default.
     pub voice: String,
-    /// Of both directions.
-    pub format: AudioFormat,
+    /// Of the client's audio.
+    pub input: AudioFormat,
+    /// Of the agent's audio.
+    pub output: AudioFormat,
     /// Names of the tools that the agent may call.
     pub tools: Vec<String>,
+    /// How turns are found and taken.
+    pub turns: TurnTaking,
     /// Longest life asked for, ms; 0 takes the server's.
     pub max_duration_ms: u32,
     /// Longest silence asked for, ms; 0 takes the server's.
     pub idle_timeout_ms: u32,
+    /// So long before the longest life is over the client is told ([`ServerEvent::GoingAway`]), ms; 0: it is not told.
+    pub warning_ms: u32,
+}
+
+/// What may change while a session lives; absent fields leave what holds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SessionSettings {
+    /// Of the client's audio.
+    pub input: Option<AudioFormat>,
+    /// Of the agent's audio, from the next response on.
+    pub output: Option<AudioFormat>,
+    /// Seeds the agent's voice.
+    pub voice: Option<String>,
+    /// Names of all tools that the agent may call.
+    pub tools: Option<Vec<String>>,
+    /// How turns are found and taken.
+    pub turns: Option<TurnTaking>,
+}
+
+/// How the user's turns are found, and what is done about them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "four switches that clients of real backends set one by one")]
+pub struct TurnTaking {
+    /// The server's detector finds where speech begins and ends. Without it the client commits its turns, or marks its speech.
+    pub detect: bool,
+    /// Every turn that was detected or marked is answered; else the client asks for each answer.
+    pub respond: bool,
+    /// The user's speech stops the agent's answer.
+    pub interrupt: bool,
+    /// Silence that ends a turn, ms; 0 takes the server's.
+    pub silence_ms: u32,
+    /// A tool's result is answered at once; else the client asks for the answer, however long it takes.
+    pub resume: bool,
+}
+
+impl Default for TurnTaking {
+    fn default() -> Self {
+        Self { detect: true, respond: true, interrupt: true, silence_ms: 0, resume: true }
+    }
+}
+
+/// How an answer that the client asks for shall be.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ResponseWish {
+    /// Whether, and which, tool is called first.
+    pub tool: ToolChoice,
+    /// What is answered, where the client wrote it.
+    pub text: Option<String>,
+}
+
+/// Which tool an answer calls first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ToolChoice {
+    /// The agent's own choice.
+    #[default]
+    Auto,
+    /// None.
+    Never,
+    /// Any of the declared.
+    Any,
+    /// This one.
+    Named(String),
 }
 
 /// A frame of user audio.
@@ -135,12 +230,32 @@ pub enum ServerEvent {
         /// No more will come for this turn.
         last: bool,
     },
+    /// The user's turn was taken, detected, marked or committed.
+    Committed {
+        /// From 1; 0 for a turn without number.
+        turn: TurnId,
+    },
+    /// The agent works at an answer, after a turn, a wish or a tool's result. What comes of it: [`Self::ResponseStart`], [`Self::ToolCall`] or
+    /// [`Self::AnswerDropped`].
+    Answering {
+        /// The turn that is answered.
+        turn: TurnId,
+    },
+    /// The answer was given up before anything of it was heard.
+    AnswerDropped {
+        /// The turn that was answered.
+        turn: TurnId,
+        /// Why.
+        status: ResponseStatus,
+    },
     /// The agent begins to answer.
     ResponseStart {
         /// From 1.
         response: ResponseId,
-        /// The turn that it answers.
+        /// The turn that it answers; 0 when the dialect does not say.
         turn: TurnId,
+        /// All that will be said; empty when the dialect does not say.
+        text: String,
     },
     /// 20 ms of agent audio.
     Audio(AgentAudio),
@@ -183,6 +298,16 @@ pub enum ServerEvent {
         /// Milliseconds of it that stay.
         heard_ms: u32,
     },
+    /// Tell when what was sent before this was played.
+    Mark {
+        /// For the answer, [`ClientEvent::Played`].
+        name: String,
+    },
+    /// The session will end soon, and not by the client.
+    GoingAway {
+        /// Milliseconds until then.
+        left_ms: u32,
+    },
     /// Something was wrong.
     Error(SessionError),
     /// The last event of a session that ends in order.
@@ -198,15 +323,17 @@ pub struct SessionAccepted {
     pub backend_id: String,
     /// New with every process.
     pub boot_id: String,
-    /// Agreed format.
-    pub format: AudioFormat,
+    /// Agreed format of the client's audio.
+    pub input: AudioFormat,
+    /// Agreed format of the agent's audio.
+    pub output: AudioFormat,
     /// Longest life, ms.
     pub max_duration_ms: u32,
     /// Longest silence, ms.
     pub idle_timeout_ms: u32,
 }
 
-/// A frame of agent audio.
+/// A frame of agent audio: 20 ms in the native dialect, any length of whole samples in others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentAudio {
     /// From 0 over the session, without gaps.
@@ -215,7 +342,7 @@ pub struct AgentAudio {
     pub timestamp_us: u64,
     /// Encoded samples.
     pub payload: Bytes,
-    /// What it belongs to.
+    /// What it belongs to; 0 when the dialect does not say.
     pub response: ResponseId,
 }
 

@@ -4,6 +4,7 @@
 //! the native protocol's generated code, [`native`] its dialect.
 
 pub mod audio;
+pub mod base64;
 pub mod codec;
 pub mod dist;
 pub mod frame;

@@ -12,7 +12,7 @@ use crate::{
     audio::AudioFormat,
     frame::{
         AgentAudio, ClientAudio, ClientEvent, ErrorCode, Outcome, ResponseStatus, ServerEvent, SessionAccepted, SessionEnded, SessionError,
-        SessionStart, SpeechMarker, TurnHint,
+        SessionStart, SpeechMarker, TurnHint, TurnTaking,
     },
     ids::{ResponseId, TurnId},
     voiceagent::v1::{self, client_message::Event as C, server_message::Event as S},
@@ -44,7 +44,10 @@ pub fn client_event(message: v1::ClientMessage) -> Result<ClientEvent, SessionEr
     let Some(event) = message.event else { return Err(malformed("the client message holds no event")) };
     Ok(match event {
         C::Start(m) => ClientEvent::Start(SessionStart {
-            format: format(m.encoding, m.sample_rate)?,
+            input: format(m.encoding, m.sample_rate)?,
+            output: format(m.encoding, m.sample_rate)?,
+            turns: TurnTaking::default(),
+            warning_ms: 0,
             client_ref: m.client_ref,
             voice: m.voice,
             tools: m.tools.into_iter().map(|t| t.name).collect(),
@@ -68,11 +71,11 @@ pub fn client_event(message: v1::ClientMessage) -> Result<ClientEvent, SessionEr
     })
 }
 
-/// The message of a client event.
-pub fn client_message(event: ClientEvent) -> v1::ClientMessage {
+/// The message of a client event; none for what this protocol has no word for.
+pub fn client_message(event: ClientEvent) -> Option<v1::ClientMessage> {
     let event = match event {
         ClientEvent::Start(e) => {
-            let (encoding, sample_rate) = wire_format(e.format);
+            let (encoding, sample_rate) = wire_format(e.input);
             C::Start(v1::SessionStart {
                 client_ref: e.client_ref,
                 voice: e.voice,
@@ -97,8 +100,15 @@ pub fn client_message(event: ClientEvent) -> v1::ClientMessage {
         ClientEvent::ToolResult { call_id, output, failed } => C::ToolResult(v1::ToolResult { call_id, output, failed }),
         ClientEvent::Context { role, text } => C::Context(v1::ContextUpdate { role, text, response_id: 0, heard_ms: 0 }),
         ClientEvent::End { reason } => C::End(v1::SessionEnd { reason }),
+        ClientEvent::Configure(_)
+        | ClientEvent::Commit
+        | ClientEvent::Discard
+        | ClientEvent::Respond(_)
+        | ClientEvent::Truncate { .. }
+        | ClientEvent::Played { .. }
+        | ClientEvent::Digit(_) => return None,
     };
-    v1::ClientMessage { event: Some(event) }
+    Some(v1::ClientMessage { event: Some(event) })
 }
 
 /// What a server message says, or what is wrong with it.
@@ -106,7 +116,8 @@ pub fn server_event(message: v1::ServerMessage) -> Result<ServerEvent, SessionEr
     let Some(event) = message.event else { return Err(malformed("the server message holds no event")) };
     Ok(match event {
         S::Accepted(m) => ServerEvent::Accepted(SessionAccepted {
-            format: format(m.encoding, m.sample_rate)?,
+            input: format(m.encoding, m.sample_rate)?,
+            output: format(m.encoding, m.sample_rate)?,
             session_id: m.session_id,
             backend_id: m.backend_id,
             boot_id: m.boot_id,
@@ -115,7 +126,9 @@ pub fn server_event(message: v1::ServerMessage) -> Result<ServerEvent, SessionEr
         }),
         S::Speech(m) => ServerEvent::Speech(marker(&m)?),
         S::Transcript(m) => ServerEvent::Transcript { turn: TurnId(m.turn), text: m.text, last: m.r#final },
-        S::ResponseStart(m) => ServerEvent::ResponseStart { response: ResponseId(m.response_id), turn: TurnId(m.turn) },
+        S::ResponseStart(m) => {
+            ServerEvent::ResponseStart { response: ResponseId(m.response_id), turn: TurnId(m.turn), text: String::new() }
+        }
         S::Audio(m) => ServerEvent::Audio(AgentAudio {
             sequence: m.sequence,
             timestamp_us: m.timestamp_us,
@@ -137,11 +150,11 @@ pub fn server_event(message: v1::ServerMessage) -> Result<ServerEvent, SessionEr
     })
 }
 
-/// The message of a server event.
-pub fn server_message(event: ServerEvent) -> v1::ServerMessage {
+/// The message of a server event; none for what this protocol has no word for.
+pub fn server_message(event: ServerEvent) -> Option<v1::ServerMessage> {
     let event = match event {
         ServerEvent::Accepted(e) => {
-            let (encoding, sample_rate) = wire_format(e.format);
+            let (encoding, sample_rate) = wire_format(e.output);
             S::Accepted(v1::SessionAccepted {
                 session_id: e.session_id,
                 backend_id: e.backend_id,
@@ -155,7 +168,7 @@ pub fn server_message(event: ServerEvent) -> v1::ServerMessage {
         }
         ServerEvent::Speech(e) => S::Speech(wire_marker(e)),
         ServerEvent::Transcript { turn, text, last } => S::Transcript(v1::Transcript { turn: turn.0, text, r#final: last }),
-        ServerEvent::ResponseStart { response, turn } => S::ResponseStart(v1::ResponseStart { response_id: response.0, turn: turn.0 }),
+        ServerEvent::ResponseStart { response, turn, .. } => S::ResponseStart(v1::ResponseStart { response_id: response.0, turn: turn.0 }),
         ServerEvent::Audio(e) => S::Audio(v1::AudioFrame {
             sequence: e.sequence,
             timestamp_us: e.timestamp_us,
@@ -179,8 +192,13 @@ pub fn server_message(event: ServerEvent) -> v1::ServerMessage {
             frames_in: e.frames_in,
             frames_out: e.frames_out,
         }),
+        ServerEvent::Committed { .. }
+        | ServerEvent::Answering { .. }
+        | ServerEvent::AnswerDropped { .. }
+        | ServerEvent::Mark { .. }
+        | ServerEvent::GoingAway { .. } => return None,
     };
-    v1::ServerMessage { event: Some(event) }
+    Some(v1::ServerMessage { event: Some(event) })
 }
 
 fn some_text(text: String) -> Option<String> {
@@ -213,8 +231,9 @@ fn format(encoding: i32, sample_rate: u32) -> Result<AudioFormat, SessionError> 
 
 fn wire_format(format: AudioFormat) -> (v1::AudioEncoding, u32) {
     let encoding = match format {
-        AudioFormat::Pcm16k | AudioFormat::Pcm24k => v1::AudioEncoding::Pcm16,
         AudioFormat::Mulaw8k => v1::AudioEncoding::Mulaw,
+        // Only the formats above and these two are the native protocol's: a start with another one is refused by its server.
+        _ => v1::AudioEncoding::Pcm16,
     };
     (encoding, format.sample_rate())
 }

@@ -22,7 +22,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 use tower::Service;
 
 use super::{
-    Dialect,
+    Dialect, Exchange,
     close::grpc_status,
     native,
     orca::{self, CoreMetrics},
@@ -158,13 +158,24 @@ impl<D: Dialect> SessionStream<D> {
         if self.conversation.waiting() { Poll::Pending } else { Poll::Ready(()) }
     }
 
+    /// Lets the dialect say something.
+    fn tell(&mut self, f: impl FnOnce(&mut D, &mut Exchange<'_, D::Out>)) {
+        let Self { conversation, dialect, more, .. } = self;
+        f(dialect, &mut Exchange::new(&mut |event| conversation.receive(event), &mut |message| more.push_back(message)));
+    }
+
     /// Reads all that has come.
     fn read(&mut self, cx: &mut Context<'_>) {
-        let Self { inbound, conversation, dialect, .. } = self;
+        let Self { inbound, conversation, dialect, more, .. } = self;
         while let Some(stream) = inbound {
             match Pin::new(stream).poll_next(cx) {
                 Poll::Pending => return,
-                Poll::Ready(Some(Ok(message))) => dialect.decode(message, &mut |event| conversation.receive(event)),
+                Poll::Ready(Some(Ok(message))) => {
+                    dialect.decode(
+                        message,
+                        &mut Exchange::new(&mut |event| conversation.receive(event), &mut |answer| more.push_back(answer)),
+                    );
+                }
                 Poll::Ready(Some(Err(status))) => {
                     *inbound = None;
                     match wrong_message(&status) {
@@ -175,6 +186,7 @@ impl<D: Dialect> SessionStream<D> {
                 // Also what a cancelled stream looks like. After the session's own end it means nothing, before it no goodbye came.
                 Poll::Ready(None) => {
                     *inbound = None;
+                    dialect.closed(0, &mut Exchange::new(&mut |event| conversation.receive(event), &mut |answer| more.push_back(answer)));
                     conversation.lost();
                 }
             }
@@ -202,26 +214,19 @@ impl<D: Dialect<In: Unpin, Out: Unpin> + Unpin> Stream for SessionStream<D> {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        if let Some(message) = this.more.pop_front() {
-            return Poll::Ready(Some(Ok(message)));
-        }
         if this.closed {
             return Poll::Ready(None);
         }
-        let _ = this.poll_start(cx);
+        if this.more.is_empty() {
+            let _ = this.poll_start(cx);
+        }
         loop {
+            if let Some(message) = this.more.pop_front() {
+                return Poll::Ready(Some(Ok(message)));
+            }
             match this.conversation.poll_next(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Next::Event(event)) => {
-                    let (mut first, more) = (None, &mut this.more);
-                    this.dialect.encode(event, &mut |message| match first {
-                        None => first = Some(message),
-                        Some(_) => more.push_back(message),
-                    });
-                    if let Some(message) = first {
-                        return Poll::Ready(Some(Ok(message)));
-                    }
-                }
+                Poll::Ready(Next::Event(event)) => this.tell(|dialect, to| dialect.encode(event, to)),
                 Poll::Ready(Next::Close(close)) => {
                     this.closed = true;
                     return Poll::Ready(Some(Err(status(this.conversation.shared(), &close))));

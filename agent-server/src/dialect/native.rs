@@ -7,13 +7,16 @@ use proto::{
     voiceagent::v1,
 };
 
-use super::{Dialect, Frame, WebSocketDialect};
+use super::{Dialect, Exchange, Frame, Socket as AnySocket, WebSocketDialect};
 
 /// Over WebSocket: see [`Socket`].
 pub(super) const WEBSOCKET: WebSocketDialect = WebSocketDialect {
     name: "voiceagent.v1: protobuf in binary frames, its JSON form in text frames",
-    path: native::WEBSOCKET_PATH,
-    open: || Box::new(Socket::default()),
+    paths: native::WEBSOCKET_PATH,
+    serves: |path| path == native::WEBSOCKET_PATH,
+    starts_at_once: false,
+    max_message: 0,
+    open: |_| Ok((Box::new(Socket::default()) as AnySocket).into()),
 };
 
 /// Over gRPC: a message is an event.
@@ -24,12 +27,21 @@ impl Dialect for Messages {
     type In = v1::ClientMessage;
     type Out = v1::ServerMessage;
 
-    fn decode(&mut self, message: Self::In, events: &mut dyn FnMut(Result<ClientEvent, SessionError>)) {
-        events(native::client_event(message));
+    fn decode(&mut self, message: Self::In, to: &mut Exchange<'_, Self::Out>) {
+        tell(native::client_event(message), to);
     }
 
-    fn encode(&mut self, event: ServerEvent, messages: &mut dyn FnMut(Self::Out)) {
-        messages(native::server_message(event));
+    fn encode(&mut self, event: ServerEvent, to: &mut Exchange<'_, Self::Out>) {
+        if let Some(message) = native::server_message(event) {
+            to.message(message);
+        }
+    }
+}
+
+fn tell<M>(event: Result<ClientEvent, SessionError>, to: &mut Exchange<'_, M>) {
+    match event {
+        Ok(event) => to.event(event),
+        Err(error) => to.error(error),
     }
 }
 
@@ -44,7 +56,7 @@ impl Dialect for Socket {
     type In = Frame;
     type Out = Frame;
 
-    fn decode(&mut self, message: Frame, events: &mut dyn FnMut(Result<ClientEvent, SessionError>)) {
+    fn decode(&mut self, message: Frame, to: &mut Exchange<'_, Frame>) {
         let event = match message {
             Frame::Binary(bytes) => {
                 self.json.get_or_insert(false);
@@ -61,12 +73,12 @@ impl Dialect for Socket {
                 })
             }
         };
-        events(event);
+        tell(event, to);
     }
 
-    fn encode(&mut self, event: ServerEvent, messages: &mut dyn FnMut(Frame)) {
-        let message = native::server_message(event);
-        messages(if self.json == Some(true) {
+    fn encode(&mut self, event: ServerEvent, to: &mut Exchange<'_, Frame>) {
+        let Some(message) = native::server_message(event) else { return };
+        to.message(if self.json == Some(true) {
             Frame::Text(native::server_to_json(&message).into())
         } else {
             Frame::Binary(message.encode_to_vec().into())
@@ -80,19 +92,20 @@ mod tests {
 
     fn decode(dialect: &mut Socket, frame: Frame) -> Result<ClientEvent, SessionError> {
         let mut all = Vec::new();
-        dialect.decode(frame, &mut |event| all.push(event));
+        dialect.decode(frame, &mut Exchange::new(&mut |event| all.push(event), &mut |_| panic!("no answer is due")));
         assert_eq!(all.len(), 1);
         all.remove(0)
     }
 
     fn answers_in_text(dialect: &mut Socket) -> bool {
         let mut all = Vec::new();
-        dialect.encode(ServerEvent::Ack { sequence: 1 }, &mut |frame| all.push(frame));
+        dialect
+            .encode(ServerEvent::Ack { sequence: 1 }, &mut Exchange::new(&mut |_| panic!("no event is due"), &mut |frame| all.push(frame)));
         matches!(all[..], [Frame::Text(_)])
     }
 
     fn end() -> v1::ClientMessage {
-        native::client_message(ClientEvent::End { reason: "done".into() })
+        native::client_message(ClientEvent::End { reason: "done".into() }).expect("a native event")
     }
 
     #[test]

@@ -24,7 +24,7 @@ use tokio_tungstenite::{
     tungstenite::{Error as WsError, Message, Utf8Bytes, error::CapacityError, error::ProtocolError},
 };
 
-use super::{Dialect, close::websocket_frame};
+use super::{Exchange, Socket as AnySocket, close::websocket_frame};
 use crate::{
     listen::{Heard, Peer},
     shard::{Close, Conversation, Ending, Next, Shard},
@@ -32,6 +32,8 @@ use crate::{
 
 /// How long a close may take: our last words, and the peer's.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// Answers of the dialect that may wait for the connection before no more is read.
+const OUTBOX_MAX: usize = 256;
 /// What a peer may still send us while we close.
 const CLOSE_READ_MAX: u64 = 1024 * 1024;
 
@@ -45,7 +47,7 @@ pub enum Frame {
 }
 
 /// Serves one connection to its end.
-pub async fn serve(shard: Arc<Shard>, stream: WebSocketStream<Heard>, peer: Arc<Peer>, dialect: Box<dyn Dialect<In = Frame, Out = Frame>>) {
+pub async fn serve(shard: Arc<Shard>, stream: WebSocketStream<Heard>, peer: Arc<Peer>, dialect: AnySocket) {
     let clock = shard.shared().clock;
     let config = &shard.shared().config;
     let now = clock.now();
@@ -67,6 +69,7 @@ pub async fn serve(shard: Arc<Shard>, stream: WebSocketStream<Heard>, peer: Arc<
         peer,
         shard,
     };
+    socket.tell(|dialect, to| dialect.open(to));
     let close = poll_fn(|cx| socket.poll(cx)).await;
     socket.close(&close).await;
 }
@@ -76,7 +79,7 @@ struct Socket {
     ending: Ending,
     /// For the last words of a session, once there are only those; nobody need read them.
     leave_by: Micros,
-    dialect: Box<dyn Dialect<In = Frame, Out = Frame>>,
+    dialect: AnySocket,
     /// Encoded, and not yet taken by the connection.
     outbox: VecDeque<Frame>,
     stream: WebSocketStream<Heard>,
@@ -94,9 +97,16 @@ struct Socket {
 
 impl Socket {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Close> {
-        self.read(cx);
-        self.watch(cx);
-        let close = self.write(cx);
+        let mut close;
+        loop {
+            let behind = self.read(cx);
+            self.watch(cx);
+            close = self.write(cx);
+            // Reading stopped for what was written just now: nothing else would wake it.
+            if !(behind && close.is_pending() && self.outbox.len() < OUTBOX_MAX) {
+                break;
+            }
+        }
         if close.is_pending() && self.leave_by == Micros::NEVER && self.ending.closing(cx) {
             self.leave_by = self.shard.shared().clock.now() + self.shard.shared().config.keepalive_timeout;
             self.watch_by(self.leave_by);
@@ -109,30 +119,44 @@ impl Socket {
         self.timer.as_mut().reset(Instant::from_std(self.shard.shared().clock.instant(at)));
     }
 
-    /// Reads all that has come.
-    fn read(&mut self, cx: &mut Context<'_>) {
-        let Self { conversation, dialect, stream, .. } = self;
+    /// Lets the dialect say something.
+    fn tell(&mut self, f: impl FnOnce(&mut AnySocket, &mut Exchange<'_, Frame>)) {
+        let Self { conversation, dialect, outbox, .. } = self;
+        f(dialect, &mut Exchange::new(&mut |event| conversation.receive(event), &mut |frame| outbox.push_back(frame)));
+    }
+
+    /// Reads what has come, all of it unless too many answers wait: then true.
+    fn read(&mut self, cx: &mut Context<'_>) -> bool {
         while self.reading {
-            match Pin::new(&mut *stream).poll_next(cx) {
-                Poll::Pending => return,
-                Poll::Ready(Some(Ok(Message::Text(text)))) => dialect.decode(Frame::Text(text), &mut |e| conversation.receive(e)),
-                Poll::Ready(Some(Ok(Message::Binary(bytes)))) => dialect.decode(Frame::Binary(bytes), &mut |e| conversation.receive(e)),
+            if self.outbox.len() >= OUTBOX_MAX {
+                return true;
+            }
+            match Pin::new(&mut self.stream).poll_next(cx) {
+                Poll::Pending => return false,
+                Poll::Ready(Some(Ok(Message::Text(text)))) => self.tell(|dialect, to| dialect.decode(Frame::Text(text), to)),
+                Poll::Ready(Some(Ok(Message::Binary(bytes)))) => self.tell(|dialect, to| dialect.decode(Frame::Binary(bytes), to)),
                 Poll::Ready(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => {}
-                Poll::Ready(Some(Ok(Message::Close(_))) | None) => {
+                Poll::Ready(Some(Ok(Message::Close(frame)))) => {
                     (self.reading, self.left) = (false, true);
-                    conversation.lost();
+                    self.tell(|dialect, to| dialect.closed(frame.map_or(1005, |frame| frame.code.into()), to));
+                    self.conversation.lost();
+                }
+                Poll::Ready(None) => {
+                    (self.reading, self.left) = (false, true);
+                    self.conversation.lost();
                 }
                 Poll::Ready(Some(Err(error))) => {
                     self.reading = false;
                     if let Some(error) = wrong_frame(&error) {
-                        conversation.receive(Err(error));
+                        self.conversation.receive(Err(error));
                     } else {
                         self.broken = true;
-                        conversation.lost();
+                        self.conversation.lost();
                     }
                 }
             }
         }
+        false
     }
 
     /// Start in time? Peer alive? One timer a connection, which fires every few seconds.
@@ -202,7 +226,7 @@ impl Socket {
                 }
             }
             match self.conversation.poll_next(cx) {
-                Poll::Ready(Next::Event(event)) => self.dialect.encode(event, &mut |frame| self.outbox.push_back(frame)),
+                Poll::Ready(Next::Event(event)) => self.tell(|dialect, to| dialect.encode(event, to)),
                 Poll::Ready(Next::Close(close)) => return Poll::Ready(close),
                 Poll::Pending => {
                     if !self.broken && matches!(Pin::new(&mut self.stream).poll_flush(cx), Poll::Ready(Err(_))) {
@@ -222,11 +246,11 @@ impl Socket {
 
     /// Says goodbye, bounded.
     async fn close(self, close: &Close) {
-        let Self { mut stream, conversation, reading, left, broken, .. } = self;
+        let Self { mut stream, conversation, dialect, reading, left, broken, .. } = self;
         if broken {
             return;
         }
-        let frame = websocket_frame(close);
+        let frame = dialect.close(close).unwrap_or_else(|| websocket_frame(close));
         let _ = timeout(CLOSE_LIMIT, async {
             let sent = if left { stream.flush().await } else { stream.send(Message::Close(Some(frame))).await }.is_ok();
             // Our last words are out: whatever waits for the session need not wait for its peer's manners.

@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     future::{poll_fn, ready},
-    sync::{Arc, OnceLock},
+    sync::Arc,
 };
 
 use bytes::Bytes;
@@ -11,7 +11,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use proto::orca;
+use parking_lot::Mutex;
+use proto::{
+    frame::{BACKEND_ID_HEADER, BOOT_ID_HEADER},
+    orca,
+};
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
@@ -22,7 +26,7 @@ use tokio_tungstenite::{
 
 use super::{Heard, Peer};
 use crate::{
-    dialect::{self, WebSocketDialect},
+    dialect::{self, Refused, Upgrade, WebSocketDialect},
     shard::{Shard, Shared},
 };
 
@@ -33,7 +37,7 @@ const WRITE_BUFFER_MAX: usize = 256 * 1024;
 
 pub(super) async fn serve(shard: Arc<Shard>, io: Heard, peer: Arc<Peer>) {
     let config = &shard.shared().config;
-    let chosen: Arc<OnceLock<&'static WebSocketDialect>> = Arc::default();
+    let chosen: Arc<Mutex<Option<Chosen>>> = Arc::default();
     let service = {
         let chosen = Arc::clone(&chosen);
         let shared = Arc::clone(shard.shared());
@@ -52,39 +56,57 @@ pub(super) async fn serve(shard: Arc<Shard>, io: Heard, peer: Arc<Peer>) {
     }
     let parts = connection.into_parts();
     let io = parts.io.into_inner();
-    let Some(dialect) = chosen.get() else { return dialect::close_gently(io).await };
+    let Some((dialect, socket)) = chosen.lock().take() else { return dialect::close_gently(io).await };
+    let max_message = if dialect.max_message == 0 { config.max_message_bytes } else { dialect.max_message };
     let websocket = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(0)
         .max_write_buffer_size(WRITE_BUFFER_MAX + config.max_message_bytes)
-        .max_message_size(Some(config.max_message_bytes))
-        .max_frame_size(Some(config.max_message_bytes));
+        .max_message_size(Some(max_message))
+        .max_frame_size(Some(max_message));
     let stream = WebSocketStream::from_partially_read(io, parts.read_buf.to_vec(), Role::Server, Some(websocket)).await;
-    dialect::serve_websocket(shard, stream, peer, (dialect.open)()).await;
+    dialect::serve_websocket(shard, stream, peer, socket).await;
 }
 
 type Answer = Response<Full<Bytes>>;
+/// The dialect of the upgrade that was taken, and its translator.
+type Chosen = (&'static WebSocketDialect, dialect::Socket);
+/// What a client that was refused for want of room is told to wait, seconds.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// Takes the upgrade of a known path; says what would have been right otherwise; and says the load either way.
-fn answer(request: &Request<Incoming>, chosen: &OnceLock<&'static WebSocketDialect>, shared: &Shared) -> Answer {
-    let result = handshake(request.method(), request.uri().path(), request.headers());
+fn answer(request: &Request<Incoming>, chosen: &Mutex<Option<Chosen>>, shared: &Shared) -> Answer {
+    let path = collapsed(request.uri().path());
+    let upgrade = Upgrade { path: &path, query: request.uri().query().unwrap_or_default(), headers: request.headers() };
+    let result = handshake(request.method(), &path, request.headers())
+        .and_then(|(dialect, accept)| admitted(dialect, shared).map(|()| (dialect, accept)))
+        .and_then(|(dialect, accept)| match (dialect.open)(&upgrade) {
+            Ok(opened) => Ok((dialect, accept, opened)),
+            Err(Refused { status, body }) => Err((status, body)),
+        });
     let mut response = match result {
-        Ok((dialect, accept)) => {
+        Ok((dialect, accept, opened)) => {
             // One request a connection: a refusal closes it, and an upgrade ends HTTP.
-            let _ = chosen.set(dialect);
+            *chosen.lock() = Some((dialect, opened.dialect));
             let mut response = Response::new(Full::default());
             *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             let headers = response.headers_mut();
             headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
             headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
             headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+            headers.extend(opened.subprotocol.map(|name| (header::SEC_WEBSOCKET_PROTOCOL, name)));
+            headers.extend(opened.headers);
             response
         }
         Err((status, message)) => {
+            let content = if message.starts_with('{') { "application/json" } else { "text/plain; charset=utf-8" };
             let mut response = Response::new(Full::from(message + "\n"));
             *response.status_mut() = status;
             let headers = response.headers_mut();
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content));
+            if status == StatusCode::SERVICE_UNAVAILABLE {
+                headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+            }
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             if status == StatusCode::UPGRADE_REQUIRED {
                 headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
@@ -94,12 +116,30 @@ fn answer(request: &Request<Incoming>, chosen: &OnceLock<&'static WebSocketDiale
             response
         }
     };
-    response.headers_mut().insert(HeaderName::from_static(orca::TEXT_HEADER), shared.board.latest().text.clone());
+    let headers = response.headers_mut();
+    headers.insert(HeaderName::from_static(orca::TEXT_HEADER), shared.board.latest().text.clone());
+    for (name, value) in [(BACKEND_ID_HEADER, &shared.session.backend_id), (BOOT_ID_HEADER, &shared.session.boot_id)] {
+        headers.extend(HeaderValue::from_str(value).ok().map(|value| (HeaderName::from_static(name), value)));
+    }
     response
 }
 
+/// Refuses where the session that the connection implies would be refused at once.
+fn admitted(dialect: &WebSocketDialect, shared: &Shared) -> Result<(), (StatusCode, String)> {
+    if dialect.starts_at_once && shared.refusing() {
+        let why = if shared.draining() { "the server is going away" } else { "the server is full" };
+        return Err((StatusCode::SERVICE_UNAVAILABLE, format!("{why}: retry later or on another backend")));
+    }
+    Ok(())
+}
+
+/// Without empty segments: some clients put two slashes before the path.
+fn collapsed(path: &str) -> String {
+    path.split('/').filter(|segment| !segment.is_empty()).fold(String::new(), |path, segment| path + "/" + segment)
+}
+
 fn handshake(method: &Method, path: &str, headers: &HeaderMap) -> Result<(&'static WebSocketDialect, HeaderValue), (StatusCode, String)> {
-    let paths = || dialect::WEBSOCKET.iter().map(|d| format!("{} ({})", d.path, d.name)).collect::<Vec<_>>().join(", ");
+    let paths = || dialect::WEBSOCKET.iter().map(|d| format!("{} ({})", d.paths, d.name)).collect::<Vec<_>>().join(", ");
     let has = |name: header::HeaderName, token: &str| {
         headers
             .get_all(name)
@@ -107,7 +147,7 @@ fn handshake(method: &Method, path: &str, headers: &HeaderMap) -> Result<(&'stat
             .filter_map(|v| v.to_str().ok())
             .any(|v| v.split(',').any(|part| part.trim().eq_ignore_ascii_case(token)))
     };
-    let Some(dialect) = dialect::WEBSOCKET.iter().find(|d| d.path == path) else {
+    let Some(dialect) = dialect::WEBSOCKET.iter().find(|d| (d.serves)(path)) else {
         let message = format!("no dialect is served at `{path}`: open a WebSocket at {}, or gRPC (HTTP/2) on this port", paths());
         return Err((StatusCode::NOT_FOUND, message));
     };

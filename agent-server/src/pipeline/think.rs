@@ -13,7 +13,7 @@ pub const MAX_RESPONSE: Duration = Duration::from_mins(10);
 /// Words of random numbers kept apart for each turn.
 const WORDS_PER_TURN: u128 = 1_024;
 /// Speech of one word of the answer, ms.
-const WORD_MS: u32 = 400;
+pub const WORD_MS: u32 = 400;
 
 /// The answer to one turn, before it is given.
 #[derive(Debug, Clone, PartialEq, Eq)]

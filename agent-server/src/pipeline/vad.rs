@@ -75,6 +75,17 @@ impl Vad {
         }
     }
 
+    /// Silence that ends a turn from now on.
+    pub fn set_endpoint(&mut self, silence: Duration) {
+        self.endpoint_us = u64::try_from(silence.as_micros()).unwrap_or(u64::MAX);
+    }
+
+    /// Forgets speech under way, not the noise of the room.
+    pub fn forget(&mut self) {
+        self.stop();
+        self.loud_us = 0;
+    }
+
     /// Takes a piece of at most 20 ms that arrived at `now`: its media time and length in microseconds, and its RMS. Media time that goes
     /// backwards is taken as going on.
     pub fn on_audio(&mut self, timestamp_us: u64, length_us: u64, rms: f32, now: Micros) -> Option<Heard> {

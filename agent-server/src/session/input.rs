@@ -37,6 +37,16 @@ impl Session {
                 Ok(())
             }
             ClientEvent::Hint(mut hint) => validate_hint(&mut hint, &self.tools).map(|()| self.hint = Some(Box::new(hint))),
+            ClientEvent::Configure(settings) => self.configure(*settings),
+            ClientEvent::Commit => self.commit(now, out),
+            ClientEvent::Discard => {
+                self.discard(now, out);
+                Ok(())
+            }
+            ClientEvent::Respond(wish) => self.respond(wish, now, out),
+            ClientEvent::Truncate { response, .. } => self.check_response(response),
+            // A mock's bot waits for neither.
+            ClientEvent::Played { .. } | ClientEvent::Digit(_) => Ok(()),
             ClientEvent::BargeIn { response, heard_ms } => self.stop(response, ResponseStatus::Interrupted, Some(heard_ms), now, out),
             ClientEvent::Cancel { response } => self.stop(response, ResponseStatus::Cancelled, None, now, out),
             ClientEvent::ToolResult { call_id, output, .. } => {
@@ -58,14 +68,14 @@ impl Session {
             out.push(Effect::Send(ServerEvent::Error(SessionError::warning(ErrorCode::SequenceGap, message))));
         }
         let payload = &audio.payload;
-        let second = self.format.sample_rate() as usize * self.format.sample_bytes();
-        if payload.is_empty() || payload.len() > second || !payload.len().is_multiple_of(self.format.sample_bytes()) {
+        let second = self.input.sample_rate() as usize * self.input.sample_bytes();
+        if payload.is_empty() || payload.len() > second || !payload.len().is_multiple_of(self.input.sample_bytes()) {
             let message = format!(
                 "audio {} has {} bytes; {} takes whole samples of {} byte(s), at least one and at most {second} bytes (1 s)",
                 audio.sequence,
                 payload.len(),
-                self.format,
-                self.format.sample_bytes()
+                self.input,
+                self.input.sample_bytes()
             );
             return Err(SessionError::warning(ErrorCode::BadAudio, message));
         }
@@ -75,12 +85,15 @@ impl Session {
         }
         let mut timestamp_us = audio.timestamp_us;
         // By pieces of 20 ms, so that a turn's boundary inside a longer payload is heard.
-        for piece in payload.chunks(self.format.frame_bytes()) {
-            let length_us = (piece.len() * FRAME_US as usize / self.format.frame_bytes()) as u64;
-            if !self.markers {
-                let heard = self.vad.on_audio(timestamp_us, length_us, self.format.rms(piece), now);
+        for piece in payload.chunks(self.input.frame_bytes()) {
+            let length_us = (piece.len() * FRAME_US as usize / self.input.frame_bytes()) as u64;
+            if self.detecting() {
+                let heard = self.vad.on_audio(timestamp_us, length_us, self.input.rms(piece), now);
                 self.on_heard(heard, now, out);
+            } else if !self.markers && matches!(self.state, State::Listening) && self.input.rms(piece) >= self.config.vad_threshold {
+                self.speech_started(timestamp_us, now, out);
             }
+            self.heard_us = self.heard_us.saturating_add(length_us);
             timestamp_us = timestamp_us.saturating_add(length_us);
             if matches!(self.state, State::UserSpeaking(_)) {
                 out.push(Effect::Cost(Phase::UserSpeaking));
@@ -118,12 +131,20 @@ impl Session {
         out: &mut Vec<Effect>,
     ) -> Result<(), SessionError> {
         let named = response.filter(|r| r.0 != 0);
-        if let Some(response) = named.filter(|r| r.0 > self.responses) {
-            return Err(invalid(format!("response {} has not begun; the last one is {}", response.0, self.responses)));
+        if let Some(response) = named {
+            self.check_response(response)?;
         }
         if named.map_or(self.state.is_answering(), |response| self.state.is_speaking(response)) {
-            let old = self.enter(State::Listening, now, out);
+            let next = self.idle();
+            let old = self.enter(next, now, out);
             old.close(status, heard_ms, now, out);
+        }
+        Ok(())
+    }
+
+    fn check_response(&self, response: ResponseId) -> Result<(), SessionError> {
+        if response.0 > self.responses {
+            return Err(invalid(format!("response {} has not begun; the last one is {}", response.0, self.responses)));
         }
         Ok(())
     }
@@ -133,7 +154,11 @@ impl Session {
         match CallNumber::parse(call_id) {
             Some(call) if call.0 >= 1 && call.0 <= self.calls => {
                 if self.state.is_waiting_for(call) {
-                    self.think_again(now, out);
+                    if self.turn_taking.resume {
+                        self.think_again(now, out);
+                    } else {
+                        self.state.take_result();
+                    }
                     Ok(())
                 } else {
                     unknown(format!("tool call `{call_id}` was answered or cancelled before: the result is ignored"))

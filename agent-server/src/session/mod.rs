@@ -20,6 +20,16 @@
 //! | `listening`, `user_speaking` | `BargeIn`, `Cancel` | same | none: nothing is under way |
 //! | any | end, deadline, idle, drain, disconnect, keepalive, fatal error | ended | *stop*, then as below |
 //!
+//! That is how turns are taken unless the client wants it otherwise ([`TurnTaking`]):
+//!
+//! - without `detect` only markers, `Commit` and `Respond` move it; loud audio alone brings `listening` to `user_speaking`;
+//! - without `respond` a turn ends in `listening` with its final `Transcript`, and `Respond` begins to think;
+//! - without `interrupt` speech during an answer is a turn beside it, transcribed and not answered unasked;
+//! - without `resume` a tool's result changes nothing, and `Respond` goes on from it, however late.
+//!
+//! Dialects that name more steps than the native one are told of them: `Committed` when a turn was taken, `Answering` when thinking begins,
+//! `AnswerDropped` when it ends in nothing.
+//!
 //! *stop* sends what closes the thing under way: the final transcript if it was still due, `ToolCancel`, or `ResponseEnd` with its frames;
 //! after an interruption `Context` with the words that were heard. Dropping the state is the epoch bump that cancels every later stage:
 //! nothing else refers to the old answer, and response numbers never come back. An interrupt that names an old response, or finds nothing
@@ -58,11 +68,14 @@ use std::{sync::Arc, time::Duration};
 use proto::{
     audio::AudioFormat,
     dist::Distribution,
-    frame::{ErrorCode, Outcome, ResponseStatus, ServerEvent, SessionAccepted, SessionEnded, SessionError, SessionStart, TurnHint},
+    frame::{
+        ErrorCode, Outcome, ResponseStatus, ServerEvent, SessionAccepted, SessionEnded, SessionError, SessionSettings, SessionStart,
+        TurnHint, TurnTaking,
+    },
     time::Micros,
 };
 
-use self::turn::State;
+use self::turn::{State, UserTurn};
 pub use self::validate::{MAX_RESPONSE_HINT_MS, after_end, validate_start};
 use crate::{
     cost::CostSpec,
@@ -124,11 +137,15 @@ pub enum Effect {
 pub struct Session {
     config: Arc<SessionConfig>,
     number: u64,
-    format: AudioFormat,
+    input: AudioFormat,
+    output: AudioFormat,
     voice: Voice,
     tools: Box<[String]>,
+    turn_taking: TurnTaking,
     accepted: Micros,
     deadline: Micros,
+    /// When the client is to be warned of the deadline; [`Micros::NEVER`] when it was, or does not want to be.
+    warn_at: Micros,
     idle_timeout: Duration,
     last_message: Micros,
     /// How far the processor is behind.
@@ -139,6 +156,10 @@ pub struct Session {
     vad: Vad,
     /// The client marks its speech itself: the detector is off.
     markers: bool,
+    /// Speech during an answer that it does not stop.
+    overlap: Option<Box<UserTurn>>,
+    /// Audio since the last turn was taken, microseconds.
+    heard_us: u64,
     /// For the coming turn.
     hint: Option<Box<TurnHint>>,
     /// User turns, responses, tool calls so far: each also numbers the last one.
@@ -173,24 +194,33 @@ impl Session {
             session_id,
             backend_id: config.backend_id.clone(),
             boot_id: config.boot_id.clone(),
-            format: start.format,
+            input: start.input,
+            output: start.output,
             max_duration_ms: millis(max_duration),
             idle_timeout_ms: millis(idle_timeout),
         })));
         let mut session = Self {
             number,
-            format: start.format,
+            input: start.input,
+            output: start.output,
             voice: Voice::of(&start.voice, config.seed),
             tools: start.tools.into_boxed_slice(),
+            turn_taking: start.turns,
             accepted: now,
             deadline: now + max_duration,
+            warn_at: match start.warning_ms {
+                0 => Micros::NEVER,
+                ms => now + max_duration.saturating_sub(Duration::from_millis(ms.into())),
+            },
             idle_timeout,
             last_message: now + wait,
             backlog: Duration::ZERO,
             state: State::Listening,
             cost_due: Micros::NEVER,
-            vad: Vad::new(config.vad_threshold, config.endpoint_silence),
+            vad: Vad::new(config.vad_threshold, endpoint(&config, start.turns)),
             markers: false,
+            overlap: None,
+            heard_us: 0,
             hint: None,
             turns: 0,
             responses: 0,
@@ -202,6 +232,28 @@ impl Session {
         };
         session.charge_from(now);
         session
+    }
+
+    /// What holds from now on.
+    fn configure(&mut self, settings: SessionSettings) -> Result<(), SessionError> {
+        let SessionSettings { input, output, voice, tools, turns } = settings;
+        if let Some(tools) = &tools {
+            validate::validate_tools(tools).map_err(|message| SessionError::warning(ErrorCode::InvalidArgument, message))?;
+        }
+        self.input = input.unwrap_or(self.input);
+        self.output = output.unwrap_or(self.output);
+        if let Some(voice) = voice {
+            self.voice = Voice::of(&voice, self.config.seed);
+        }
+        if let Some(tools) = tools {
+            self.tools = tools.into_boxed_slice();
+        }
+        if let Some(turns) = turns {
+            self.turn_taking = turns;
+            self.markers = false;
+            self.vad.set_endpoint(endpoint(&self.config, turns));
+        }
+        Ok(())
     }
 
     /// How far the processor is behind, until the next word on it: the answer to a turn that ends meanwhile begins so much later.
@@ -246,6 +298,11 @@ impl Session {
             let message = format!("no message for {} ms: send audio, or end the session", self.idle_timeout.as_millis());
             return self.finish(Outcome::TimedOut, Some(SessionError::fatal(ErrorCode::Idle, message)), now, out);
         }
+        if self.warn_at <= now {
+            self.warn_at = Micros::NEVER;
+            let left_ms = self.deadline.since(now).as_millis().try_into().unwrap_or(u32::MAX);
+            out.push(Effect::Send(ServerEvent::GoingAway { left_ms }));
+        }
         while self.stage_due() <= now {
             self.advance(now, out);
         }
@@ -257,7 +314,7 @@ impl Session {
         if self.ended() {
             return Micros::NEVER;
         }
-        self.stage_due().min(self.cost_due).min(self.deadline).min(self.last_message + self.idle_timeout)
+        self.stage_due().min(self.cost_due).min(self.deadline).min(self.warn_at).min(self.last_message + self.idle_timeout)
     }
 
     /// True once `End` was emitted.
@@ -320,6 +377,14 @@ impl Session {
             self.state = State::Ended;
             out.push(Effect::End { outcome, error: None });
         }
+    }
+}
+
+/// Silence that ends a turn.
+fn endpoint(config: &SessionConfig, turns: TurnTaking) -> Duration {
+    match turns.silence_ms {
+        0 => config.endpoint_silence,
+        ms => Duration::from_millis(ms.into()),
     }
 }
 

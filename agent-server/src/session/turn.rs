@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use proto::{
-    frame::{AgentAudio, FRAME_MS, FRAME_US, ResponseStatus, ServerEvent, SpeechMarker, TurnHint},
+    frame::{
+        AgentAudio, ErrorCode, FRAME_MS, FRAME_US, ResponseStatus, ResponseWish, ServerEvent, SessionError, SpeechMarker, ToolChoice,
+        TurnHint,
+    },
     ids::{ResponseId, TurnId},
     time::Micros,
 };
@@ -29,8 +32,17 @@ use State::{AgentSpeaking, Ended, Listening, Thinking, ToolCalling, UserSpeaking
 pub(super) enum State {
     Listening,
     UserSpeaking(Box<UserTurn>),
-    Thinking { reply: Box<Reply>, until: Micros },
-    ToolCalling { reply: Box<Reply>, call: CallNumber, until: Micros },
+    Thinking {
+        reply: Box<Reply>,
+        until: Micros,
+    },
+    /// `answered`: the result is there, and the client will ask for the answer.
+    ToolCalling {
+        reply: Box<Reply>,
+        call: CallNumber,
+        until: Micros,
+        answered: bool,
+    },
     AgentSpeaking(Box<Speaking>),
     Ended,
 }
@@ -103,14 +115,24 @@ impl State {
     }
 
     pub(super) fn is_waiting_for(&self, call: CallNumber) -> bool {
-        matches!(self, Self::ToolCalling { call: open, .. } if *open == call)
+        matches!(self, Self::ToolCalling { call: open, answered: false, .. } if *open == call)
+    }
+
+    /// The result of the open call is there.
+    pub(super) fn take_result(&mut self) {
+        if let Self::ToolCalling { answered, .. } = self {
+            *answered = true;
+        }
     }
 
     /// Tells the client that something is no longer under way. `heard_ms` is what the client says it played.
     pub(super) fn close(self, status: ResponseStatus, heard_ms: Option<u32>, now: Micros, out: &mut Vec<Effect>) {
         match self {
-            Listening | UserSpeaking(_) | Ended => {}
-            Thinking { mut reply, .. } => reply.transcribe(out),
+            Listening | UserSpeaking(_) | ToolCalling { answered: true, .. } | Ended => {}
+            Thinking { mut reply, .. } => {
+                reply.transcribe(out);
+                out.push(Effect::Send(ServerEvent::AnswerDropped { turn: reply.turn, status }));
+            }
             ToolCalling { call, .. } => out.push(Effect::Send(ServerEvent::ToolCancel { call_id: call.id() })),
             AgentSpeaking(speaking) => {
                 let Speaking { response, sent, .. } = *speaking;
@@ -134,12 +156,23 @@ impl Session {
     pub(super) fn stage_due(&self) -> Micros {
         match &self.state {
             Listening | Ended => Micros::NEVER,
-            UserSpeaking(turn) if self.markers => turn.recogniser.next_partial(),
+            UserSpeaking(turn) if !self.detecting() => turn.recogniser.next_partial(),
             UserSpeaking(turn) => turn.recogniser.next_partial().min(self.vad.end_due()),
             Thinking { reply, until } => reply.last_transcript.min(*until),
             ToolCalling { until, .. } => *until,
+            AgentSpeaking(speaking) if self.overlap.is_some() && self.detecting() => speaking.next_frame().min(self.vad.end_due()),
             AgentSpeaking(speaking) => speaking.next_frame(),
         }
+    }
+
+    /// The server finds the turns.
+    pub(super) fn detecting(&self) -> bool {
+        self.turn_taking.detect && !self.markers
+    }
+
+    /// What the session is in when nothing is answered: perhaps the user speaks.
+    pub(super) fn idle(&mut self) -> State {
+        self.overlap.take().map_or(Listening, UserSpeaking)
     }
 
     /// Does one thing that is due.
@@ -147,12 +180,14 @@ impl Session {
         match &mut self.state {
             Listening | Ended => {}
             UserSpeaking(turn) => {
-                if !self.markers
+                if self.turn_taking.detect
+                    && !self.markers
                     && let Some(heard) = self.vad.on_time(now)
                 {
                     return self.on_heard(Some(heard), now, out);
                 }
-                let speech_us = if self.markers { now.since(turn.since).as_micros() as u64 } else { self.vad.speech_us() };
+                let speech_us =
+                    if self.markers || !self.turn_taking.detect { now.since(turn.since).as_micros() as u64 } else { self.vad.speech_us() };
                 let said = self.hint.as_ref().and_then(|h| h.text.as_deref());
                 if let Some(text) = turn.recogniser.partial(said, speech_us, now) {
                     out.push(Effect::Send(ServerEvent::Transcript { turn: TurnId(self.turns), text, last: false }));
@@ -165,23 +200,38 @@ impl Session {
                     self.act(now, out);
                 }
             }
-            ToolCalling { call, .. } => {
+            ToolCalling { call, answered: false, .. } => {
                 let call_id = call.id();
                 self.think_again(now, out);
                 out.push(Effect::Send(ServerEvent::ToolCancel { call_id }));
             }
-            AgentSpeaking(_) => self.speak(now, out),
+            ToolCalling { .. } => self.think_again(now, out),
+            AgentSpeaking(_) => {
+                if self.overlap.is_some() && self.detecting() {
+                    let heard = self.vad.on_time(now);
+                    self.on_heard(heard, now, out);
+                }
+                self.speak(now, out);
+            }
         }
     }
 
     pub(super) fn speech_started(&mut self, onset_us: u64, now: Micros, out: &mut Vec<Effect>) {
-        if matches!(self.state, UserSpeaking(_) | Ended) {
+        if matches!(self.state, UserSpeaking(_) | Ended) || self.overlap.is_some() {
             return;
         }
         self.turns += 1;
         let recogniser = Recogniser::new(mix(self.config.seed, self.number, self.turns), now);
-        let mut old = self.enter(UserSpeaking(Box::new(UserTurn { onset_us, since: now, recogniser })), now, out);
-        if !self.markers {
+        let turn = Box::new(UserTurn { onset_us, since: now, recogniser });
+        if !self.turn_taking.interrupt && self.state.is_answering() {
+            self.overlap = Some(turn);
+            if self.detecting() {
+                out.push(Effect::Send(ServerEvent::Speech(SpeechMarker { started: true, timestamp_us: onset_us })));
+            }
+            return;
+        }
+        let mut old = self.enter(UserSpeaking(turn), now, out);
+        if self.detecting() {
             out.push(Effect::Send(ServerEvent::Speech(SpeechMarker { started: true, timestamp_us: onset_us })));
             // The detector took a pause for the end, and nothing was done about the turn yet: what it was to be still holds.
             if let Thinking { reply, .. } = &mut old
@@ -194,17 +244,127 @@ impl Session {
     }
 
     pub(super) fn speech_stopped(&mut self, at_us: u64, now: Micros, out: &mut Vec<Effect>) {
+        if let Some(turn) = self.overlap.take() {
+            return self.take_turn(&turn, at_us, now, out);
+        }
+        if !self.turn_taking.respond {
+            let old = std::mem::replace(&mut self.state, Listening);
+            let UserSpeaking(turn) = old else {
+                self.state = old;
+                return;
+            };
+            self.enter(Listening, now, out);
+            return self.take_turn(&turn, at_us, now, out);
+        }
         let UserSpeaking(turn) = &self.state else { return };
+        self.heard_us = 0;
         let hint = self.hint.take();
         let said = turn.recogniser.last(hint.as_ref().and_then(|h| h.text.as_deref()), at_us.saturating_sub(turn.onset_us));
         let composition = compose(&self.config, self.number, self.turns, &self.tools, hint.as_deref());
         let until = now + composition.think + self.backlog;
         let last_transcript = (now + FINAL_AFTER).min(until);
-        let reply = Box::new(Reply { turn: TurnId(self.turns), composition, hint, said, last_transcript });
+        let turn = TurnId(self.turns);
+        let reply = Box::new(Reply { turn, composition, hint, said, last_transcript });
         self.enter(Thinking { reply, until }, now, out);
-        if !self.markers {
+        if self.detecting() {
             out.push(Effect::Send(ServerEvent::Speech(SpeechMarker { started: false, timestamp_us: at_us })));
         }
+        out.push(Effect::Send(ServerEvent::Committed { turn }));
+        out.push(Effect::Send(ServerEvent::Answering { turn }));
+    }
+
+    /// A turn is over and is not answered unasked.
+    fn take_turn(&mut self, turn: &UserTurn, at_us: u64, now: Micros, out: &mut Vec<Effect>) {
+        let said = self.hint.as_ref().and_then(|h| h.text.as_deref());
+        let text = turn.recogniser.last(said, at_us.saturating_sub(turn.onset_us));
+        if self.detecting() {
+            out.push(Effect::Send(ServerEvent::Speech(SpeechMarker { started: false, timestamp_us: at_us })));
+        }
+        self.committed(text, now, out);
+    }
+
+    fn committed(&mut self, text: String, _now: Micros, out: &mut Vec<Effect>) {
+        self.heard_us = 0;
+        let turn = TurnId(self.turns);
+        out.push(Effect::Send(ServerEvent::Committed { turn }));
+        out.push(Effect::Send(ServerEvent::Transcript { turn, text, last: true }));
+    }
+
+    /// The client says that its turn is over.
+    pub(super) fn commit(&mut self, now: Micros, out: &mut Vec<Effect>) -> Result<(), SessionError> {
+        if self.heard_us == 0 {
+            return Err(SessionError::warning(
+                ErrorCode::InvalidArgument,
+                "nothing was heard since the last turn: send audio before a commit",
+            ));
+        }
+        let said = self.hint.as_ref().and_then(|h| h.text.as_deref());
+        let text = if let UserSpeaking(turn) = &self.state {
+            let text = turn.recogniser.last(said, self.heard_us);
+            self.vad.forget();
+            self.enter(Listening, now, out);
+            text
+        } else {
+            self.turns += 1;
+            Recogniser::new(mix(self.config.seed, self.number, self.turns), now).last(said, self.heard_us)
+        };
+        self.committed(text, now, out);
+        Ok(())
+    }
+
+    /// What was heard since the last turn is forgotten.
+    pub(super) fn discard(&mut self, now: Micros, out: &mut Vec<Effect>) {
+        self.heard_us = 0;
+        self.vad.forget();
+        self.overlap = None;
+        if matches!(self.state, UserSpeaking(_)) {
+            self.enter(Listening, now, out);
+        }
+    }
+
+    /// The client asks for an answer.
+    pub(super) fn respond(&mut self, wish: ResponseWish, now: Micros, out: &mut Vec<Effect>) -> Result<(), SessionError> {
+        match &self.state {
+            Ended => return Ok(()),
+            Thinking { .. } | AgentSpeaking(_) => {
+                return Err(SessionError::warning(
+                    ErrorCode::InvalidArgument,
+                    "an answer is under way: cancel it before you ask for another",
+                ));
+            }
+            ToolCalling { .. } => {
+                self.think_again(now, out);
+                return Ok(());
+            }
+            Listening | UserSpeaking(_) => {}
+        }
+        let turn = TurnId(self.turns);
+        let mut hint = self.hint.take();
+        if let Some(text) = wish.text {
+            hint.get_or_insert_default().text = Some(text);
+        }
+        let said = hint.as_ref().and_then(|hint| hint.text.clone()).unwrap_or_default();
+        let mut composition = compose(
+            &self.config,
+            self.number,
+            turn.0,
+            &self.tools,
+            hint.as_deref().filter(|h| h.tool.is_some() || h.response_ms.is_some()),
+        );
+        composition.tool = match wish.tool {
+            ToolChoice::Auto => composition.tool.or_else(|| self.tools.iter().position(|tool| names(&said, tool))),
+            ToolChoice::Never => None,
+            ToolChoice::Any => (!self.tools.is_empty()).then_some(0),
+            ToolChoice::Named(name) => self.tools.iter().position(|tool| *tool == name),
+        };
+        let until = now + composition.think + self.backlog;
+        let reply = Box::new(Reply { turn, composition, hint, said, last_transcript: Micros::NEVER });
+        match self.enter(Thinking { reply, until }, now, out) {
+            UserSpeaking(turn) if self.detecting() => self.overlap = Some(turn),
+            _ => {}
+        }
+        out.push(Effect::Send(ServerEvent::Answering { turn }));
+        Ok(())
     }
 
     /// From the tool's result, or from giving it up, to the answer.
@@ -213,7 +373,9 @@ impl Session {
         match std::mem::replace(&mut self.state, Listening) {
             ToolCalling { reply, .. } => {
                 let until = now + reply.composition.think_again;
+                let turn = reply.turn;
                 self.enter(Thinking { reply, until }, now, out);
+                out.push(Effect::Send(ServerEvent::Answering { turn }));
             }
             other => self.state = other,
         }
@@ -235,16 +397,17 @@ impl Session {
             self.calls += 1;
             let call = CallNumber(self.calls);
             let arguments = arguments(reply.turn.0, &reply.said);
-            let until = now + self.config.tool_timeout;
-            self.enter(ToolCalling { reply, call, until }, now, out);
+            let until = if self.turn_taking.resume { now + self.config.tool_timeout } else { Micros::NEVER };
+            self.enter(ToolCalling { reply, call, until, answered: false }, now, out);
             out.push(Effect::Send(ServerEvent::ToolCall { call_id: call.id(), name, arguments }));
             return;
         }
         self.responses += 1;
         let response = ResponseId(self.responses);
         let Reply { turn, composition, .. } = *reply;
+        let text = made_up(composition.seed, heard_words(composition.frames.saturating_mul(FRAME_MS as u32)).max(1));
         self.enter(AgentSpeaking(Box::new(Speaking { response, composition, start: now, sent: 0 })), now, out);
-        out.push(Effect::Send(ServerEvent::ResponseStart { response, turn }));
+        out.push(Effect::Send(ServerEvent::ResponseStart { response, turn, text }));
         self.speak(now, out);
     }
 
@@ -258,14 +421,15 @@ impl Session {
             out.push(Effect::Send(ServerEvent::Audio(AgentAudio {
                 sequence: self.frames_out,
                 timestamp_us: due.as_micros() as u64,
-                payload: self.voice.frame(self.format, composition.phrase, speaking.sent),
+                payload: self.voice.frame(self.output, composition.phrase, speaking.sent),
                 response,
             })));
             speaking.sent += 1;
             self.frames_out += 1;
         }
         if speaking.sent == composition.frames {
-            let old = self.enter(Listening, now, out);
+            let next = self.idle();
+            let old = self.enter(next, now, out);
             old.close(ResponseStatus::Completed, None, now, out);
         }
     }
@@ -303,6 +467,11 @@ impl Session {
             _ => Micros::NEVER,
         };
     }
+}
+
+/// `said` names the tool, as in "please call `get_weather`".
+fn names(said: &str, tool: &str) -> bool {
+    said.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-')).any(|word| word == tool)
 }
 
 impl Reply {

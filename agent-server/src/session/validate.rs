@@ -20,15 +20,20 @@ pub fn validate_start(start: &SessionStart) -> Result<(), SessionError> {
             return refuse(format!("start.{field} must be printable ASCII"));
         }
     }
-    if start.tools.len() > MAX_TOOLS {
-        return refuse(format!("start.tools has {} entries; the limit is {MAX_TOOLS}", start.tools.len()));
+    validate_tools(&start.tools).map_err(|message| SessionError::fatal(ErrorCode::InvalidArgument, format!("start.{message}")))
+}
+
+/// Checks declared tools; says what is wrong, beginning with `tools`.
+pub(super) fn validate_tools(tools: &[String]) -> Result<(), String> {
+    if tools.len() > MAX_TOOLS {
+        return Err(format!("tools has {} entries; the limit is {MAX_TOOLS}", tools.len()));
     }
-    for (index, name) in start.tools.iter().enumerate() {
+    for (index, name) in tools.iter().enumerate() {
         if name.is_empty() || name.len() > MAX_TOOL_NAME || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
-            return refuse(format!("start.tools[{index}].name must be 1 to {MAX_TOOL_NAME} characters of a-z, A-Z, 0-9, _ and -"));
+            return Err(format!("tools[{index}].name must be 1 to {MAX_TOOL_NAME} characters of a-z, A-Z, 0-9, _ and -"));
         }
-        if start.tools[..index].contains(name) {
-            return refuse(format!("start.tools[{index}].name repeats `{name}`"));
+        if tools[..index].contains(name) {
+            return Err(format!("tools[{index}].name repeats `{name}`"));
         }
     }
     Ok(())

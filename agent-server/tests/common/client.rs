@@ -6,7 +6,6 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
 use prost::Message as _;
 use proto::{
-    audio::AudioFormat,
     frame::{ClientAudio, ClientEvent, ServerEvent, SessionStart, SpeechMarker, TurnHint},
     native,
     voiceagent::v1,
@@ -106,7 +105,7 @@ impl Client {
     }
 
     pub async fn send(&mut self, event: ClientEvent) {
-        let message = native::client_message(event);
+        let message = native::client_message(event).expect("a native event");
         match self {
             Self::Grpc(grpc) => grpc.send(framed(&message.encode_to_vec())),
             Self::Ws(ws) if ws.json => ws.send(Message::Text(native::client_to_json(&message).into())).await,
@@ -357,7 +356,7 @@ async fn open_stream(client: h2::client::SendRequest<Bytes>, address: SocketAddr
 
 /// An event as a message with its gRPC prefix.
 pub fn grpc_message(event: &ClientEvent) -> Bytes {
-    framed(&native::client_message(event.clone()).encode_to_vec())
+    framed(&native::client_message(event.clone()).expect("a native event").encode_to_vec())
 }
 
 fn framed(message: &[u8]) -> Bytes {
@@ -369,14 +368,7 @@ fn framed(message: &[u8]) -> Bytes {
 }
 
 pub fn start(client_ref: &str) -> ClientEvent {
-    ClientEvent::Start(SessionStart {
-        client_ref: client_ref.to_owned(),
-        voice: String::new(),
-        format: AudioFormat::Pcm16k,
-        tools: Vec::new(),
-        max_duration_ms: 0,
-        idle_timeout_ms: 0,
-    })
+    ClientEvent::Start(SessionStart { client_ref: client_ref.to_owned(), ..SessionStart::default() })
 }
 
 pub fn audio(sequence: u64, payload: &[u8]) -> ClientEvent {

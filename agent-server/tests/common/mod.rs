@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 pub mod client;
+pub mod foreign;
 
 use std::{
     future::Future,

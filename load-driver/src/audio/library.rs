@@ -61,7 +61,10 @@ const fn key(format: AudioFormat) -> &'static str {
     match format {
         AudioFormat::Pcm16k => "16k",
         AudioFormat::Pcm24k => "24k",
-        AudioFormat::Mulaw8k => "8k",
+        AudioFormat::Mulaw8k => "mulaw",
+        AudioFormat::Alaw8k => "alaw",
+        AudioFormat::Pcm8k => "8k",
+        AudioFormat::Pcm48k => "48k",
     }
 }
 

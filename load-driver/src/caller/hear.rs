@@ -27,7 +27,7 @@ impl Caller {
                 }
             }
             ServerEvent::Transcript { turn, last, .. } => self.hear_transcript(turn, last, now, out),
-            ServerEvent::ResponseStart { response, turn } => self.hear_response_start(response, turn, out),
+            ServerEvent::ResponseStart { response, turn, .. } => self.hear_response_start(response, turn, out),
             ServerEvent::Audio(audio) => self.hear_audio(&audio, now, out),
             ServerEvent::ResponseEnd { response, status, .. } => self.hear_response_end(response, status, now, out),
             ServerEvent::Ack { sequence } => {
@@ -42,7 +42,12 @@ impl Caller {
                     self.extend_deadline(now);
                 }
             }
-            ServerEvent::Context { .. } => {}
+            ServerEvent::Context { .. }
+            | ServerEvent::Committed { .. }
+            | ServerEvent::Answering { .. }
+            | ServerEvent::AnswerDropped { .. }
+            | ServerEvent::Mark { .. }
+            | ServerEvent::GoingAway { .. } => {}
             ServerEvent::Error(error) if error.fatal => self.doom(error.code, now, out),
             ServerEvent::Error(_) => slip(out),
             ServerEvent::Ended(ended) => {

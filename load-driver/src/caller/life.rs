@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use proto::{
-    frame::{ClientEvent, ErrorCode, ServerEvent, SessionAccepted, SessionStart},
+    frame::{ClientEvent, ErrorCode, ServerEvent, SessionAccepted, SessionStart, TurnTaking},
     time::Micros,
 };
 
 use super::{Action, Caller, Life, stop::Stopped};
 use crate::{
     ledger::{FailureCause, Finish},
-    plan::EndKind,
+    plan::{EndKind, TurnDetection},
     record::{Counter, Metric, Sample},
 };
 
@@ -23,13 +23,17 @@ impl Caller {
             self.measure_from_start(Metric::Connect, now, out);
         }
         self.life = Life::Starting;
+        let service = &self.plan.scenario.service;
         out.push(Action::Send(ClientEvent::Start(SessionStart {
             client_ref: self.plan.client_ref.clone(),
-            voice: String::new(),
-            format: self.plan.scenario.format,
+            voice: service.agent.voice.clone().unwrap_or_default(),
+            input: service.input,
+            output: service.output,
             tools: self.plan.tools(),
+            turns: TurnTaking { detect: service.agent.turn_detection != TurnDetection::None, ..TurnTaking::default() },
             max_duration_ms: 0,
             idle_timeout_ms: 0,
+            warning_ms: 0,
         })));
     }
 
@@ -50,14 +54,14 @@ impl Caller {
     }
 
     fn accept(&mut self, accepted: SessionAccepted, now: Micros, out: &mut Vec<Action>) {
-        let format = accepted.format;
+        let formats = (accepted.input, accepted.output);
         let idle_timeout_ms = accepted.idle_timeout_ms;
         // Whatever is wrong with it: from here on the server counts the session.
         out.push(Action::Accepted(accepted));
         self.measure_from_start(Metric::SessionStartup, now, out);
         self.life = Life::Live;
         self.stop_by = Micros::NEVER;
-        if format != self.plan.scenario.format {
+        if formats != (self.plan.scenario.service.input, self.plan.scenario.service.output) {
             self.end(Finish::Lost(FailureCause::Protocol), true, out);
             return;
         }

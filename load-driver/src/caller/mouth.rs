@@ -206,7 +206,7 @@ impl Mouth {
         out.push(Action::Send(ClientEvent::Audio(ClientAudio {
             sequence: self.sequence,
             timestamp_us: micros_between(self.zero, start),
-            payload: payload.unwrap_or_else(|| silence(scenario.format)),
+            payload: payload.unwrap_or_else(|| silence(scenario.service.input)),
             ack,
         })));
         out.push(Action::Measure(Sample { metric: Metric::ScheduleLag, intended, actual: intended, to: now }));
@@ -278,10 +278,12 @@ fn marker(started: bool, at: Micros, zero: Micros) -> Action {
 }
 
 fn silence(format: AudioFormat) -> Bytes {
-    static PCM: [u8; AudioFormat::Pcm24k.frame_bytes()] = [AudioFormat::Pcm24k.silence_byte(); AudioFormat::Pcm24k.frame_bytes()];
+    static PCM: [u8; AudioFormat::Pcm48k.frame_bytes()] = [AudioFormat::Pcm48k.silence_byte(); AudioFormat::Pcm48k.frame_bytes()];
     static MULAW: [u8; AudioFormat::Mulaw8k.frame_bytes()] = [AudioFormat::Mulaw8k.silence_byte(); AudioFormat::Mulaw8k.frame_bytes()];
+    static ALAW: [u8; AudioFormat::Alaw8k.frame_bytes()] = [AudioFormat::Alaw8k.silence_byte(); AudioFormat::Alaw8k.frame_bytes()];
     Bytes::from_static(match format {
-        AudioFormat::Pcm16k | AudioFormat::Pcm24k => &PCM[..format.frame_bytes()],
+        AudioFormat::Pcm8k | AudioFormat::Pcm16k | AudioFormat::Pcm24k | AudioFormat::Pcm48k => &PCM[..format.frame_bytes()],
         AudioFormat::Mulaw8k => &MULAW,
+        AudioFormat::Alaw8k => &ALAW,
     })
 }

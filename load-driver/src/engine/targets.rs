@@ -7,7 +7,10 @@ use std::{
 
 use parking_lot::RwLock;
 
-use crate::plan::{SessionPlan, turn};
+use crate::{
+    plan::{SessionPlan, turn},
+    transport::Endpoint,
+};
 
 /// One backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +19,8 @@ pub struct Target {
     pub authority: String,
     /// Resolved.
     pub address: SocketAddr,
+    /// What of it is no address.
+    pub endpoint: Endpoint,
 }
 
 /// A target that cannot be used.
@@ -77,7 +82,7 @@ fn resolve(authority: &str) -> Result<Target, TargetError> {
     let error = |source| TargetError::Resolve { authority: authority.to_owned(), source };
     let address = authority.to_socket_addrs().map_err(error)?.next();
     let address = address.ok_or_else(|| error(io::Error::new(io::ErrorKind::NotFound, "the name has no address")))?;
-    Ok(Target { authority: authority.to_owned(), address })
+    Ok(Target { authority: authority.to_owned(), address, endpoint: Endpoint::default() })
 }
 
 /// The backend of a session: the pinned one, or each in turn by the session's place in the plan, so that it follows from the plan alone.

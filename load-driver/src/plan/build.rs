@@ -48,7 +48,7 @@ impl Plan {
             .scenarios
             .iter()
             .enumerate()
-            .map(|(number, (name, scenario))| plan_scenario(number as u16, name, scenario, profile.seed, &mut library).map(Arc::new))
+            .map(|(number, (name, scenario))| plan_scenario(number as u16, name, scenario, profile, &mut library).map(Arc::new))
             .collect::<Result<Vec<Arc<ScenarioPlan>>, _>>()?;
         if scenarios.iter().all(|scenario| scenario.lanes.is_empty()) {
             return Err(PlanError::NoSessions);
@@ -57,21 +57,22 @@ impl Plan {
     }
 }
 
-fn plan_scenario(number: u16, name: &str, from: &Scenario, seed: u64, library: &mut Library) -> Result<ScenarioPlan, PlanError> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+fn plan_scenario(number: u16, name: &str, from: &Scenario, profile: &Profile, library: &mut Library) -> Result<ScenarioPlan, PlanError> {
+    let mut rng = ChaCha8Rng::seed_from_u64(profile.seed);
     rng.set_stream(index(number, SCENARIO_LANE, 0).0);
     let (executor, schedule) = (from.executor.executor(), from.schedule());
     executor.check(&schedule).map_err(|error| PlanError::Arrivals { scenario: name.to_owned(), error })?;
+    let service = from.service(profile.connection.clone());
     let lanes = executor.lanes(&schedule, &mut rng);
     rng.set_stream(index(number, SCENARIO_LANE, 1).0);
-    let mut speaker = Speaker { format: from.format, library, rng };
+    let mut speaker = Speaker { format: service.input, library, rng };
     let conversations = from.conversations.iter().map(|one| speaker.conversation(one, from.speaking_ratio)).collect::<Result<_, _>>()?;
     let own = |kind: EndKind| kind.needs_own_connection();
     Ok(ScenarioPlan {
         number,
         name: name.to_owned(),
-        protocol: from.protocol,
-        format: from.format,
+        protocol: from.protocol(),
+        service: Arc::new(service),
         lanes,
         conversations,
         session_length: from.session_length.as_ref().map(|length| length.0.clone()),

@@ -1,5 +1,6 @@
 //! Closed lists: how a session travels and how it ends.
 
+use proto::audio::AudioFormat;
 use serde::{Deserialize, Serialize};
 
 /// How a session travels.
@@ -11,6 +12,103 @@ pub enum Protocol {
     Grpc,
     /// `voiceagent.v1` over WebSocket, one connection a session.
     Websocket,
+}
+
+/// What a scenario's sessions speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Dialect {
+    /// `voiceagent.v1`, over either protocol.
+    #[default]
+    Native,
+    /// `OpenAI` Realtime.
+    OpenaiRealtime,
+    /// Twilio Media Streams: the driver is the telephone network, the backend is a bot.
+    Twilio,
+    /// Pipecat's protobuf transport, with RTVI messages.
+    Pipecat,
+    /// Gemini Live (`BidiGenerateContent`).
+    GeminiLive,
+    /// Google CES (`BidiRunSession`) over gRPC.
+    Ces,
+    /// `ElevenLabs` Agents.
+    Elevenlabs,
+    /// Deepgram Voice Agent.
+    Deepgram,
+    /// JSON over WebSocket as `custom` describes it.
+    Custom,
+}
+
+impl Dialect {
+    /// In the order of every table.
+    pub const ALL: [Self; 9] = [
+        Self::Native,
+        Self::OpenaiRealtime,
+        Self::Twilio,
+        Self::Pipecat,
+        Self::GeminiLive,
+        Self::Ces,
+        Self::Elevenlabs,
+        Self::Deepgram,
+        Self::Custom,
+    ];
+
+    /// As in profiles and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::OpenaiRealtime => "openai_realtime",
+            Self::Twilio => "twilio",
+            Self::Pipecat => "pipecat",
+            Self::GeminiLive => "gemini_live",
+            Self::Ces => "ces",
+            Self::Elevenlabs => "elevenlabs",
+            Self::Deepgram => "deepgram",
+            Self::Custom => "custom",
+        }
+    }
+
+    /// The only protocol that carries it; none when the profile may choose.
+    pub const fn protocol(self) -> Option<Protocol> {
+        match self {
+            Self::Native => None,
+            Self::Ces => Some(Protocol::Grpc),
+            Self::OpenaiRealtime | Self::Twilio | Self::Pipecat | Self::GeminiLive | Self::Elevenlabs | Self::Deepgram | Self::Custom => {
+                Some(Protocol::Websocket)
+            }
+        }
+    }
+
+    /// Formats of the caller's and of the agent's audio that it can carry; the first are the usual ones.
+    pub const fn formats(self) -> &'static [(AudioFormat, AudioFormat)] {
+        use AudioFormat::{Alaw8k, Mulaw8k, Pcm8k, Pcm16k, Pcm24k, Pcm48k};
+        const BOTH: [(AudioFormat, AudioFormat); 6] =
+            [(Pcm16k, Pcm16k), (Pcm24k, Pcm24k), (Mulaw8k, Mulaw8k), (Alaw8k, Alaw8k), (Pcm8k, Pcm8k), (Pcm48k, Pcm48k)];
+        match self {
+            Self::Native => &[(Pcm16k, Pcm16k), (Pcm24k, Pcm24k), (Mulaw8k, Mulaw8k)],
+            Self::OpenaiRealtime => &[(Pcm24k, Pcm24k), (Mulaw8k, Mulaw8k), (Alaw8k, Alaw8k)],
+            Self::Twilio => &[(Mulaw8k, Mulaw8k)],
+            Self::Pipecat => &[(Pcm16k, Pcm16k), (Pcm8k, Pcm8k), (Pcm24k, Pcm24k), (Pcm48k, Pcm48k)],
+            Self::GeminiLive => &[(Pcm16k, Pcm24k)],
+            Self::Ces => &[(Pcm16k, Pcm16k), (Pcm8k, Pcm8k), (Pcm24k, Pcm24k), (Pcm48k, Pcm48k), (Mulaw8k, Mulaw8k), (Alaw8k, Alaw8k)],
+            Self::Elevenlabs => &[(Pcm16k, Pcm16k), (Pcm8k, Pcm8k), (Pcm24k, Pcm24k), (Pcm48k, Pcm48k), (Mulaw8k, Mulaw8k)],
+            Self::Deepgram | Self::Custom => &BOTH,
+        }
+    }
+
+    /// The formats of a session whose caller's audio is of this format, or the usual ones.
+    pub fn formats_of(self, input: Option<AudioFormat>) -> Option<(AudioFormat, AudioFormat)> {
+        let formats = self.formats();
+        match input {
+            None => formats.first().copied(),
+            Some(input) => formats.iter().copied().find(|(one, _)| *one == input),
+        }
+    }
+
+    /// It never says where a response begins and ends: the caller tells by the audio ([`crate::caller`]).
+    pub const fn infers_responses(self) -> bool {
+        matches!(self, Self::Twilio)
+    }
 }
 
 /// What a scenario is meant to show although it is no good end: then it is no failure.

@@ -15,6 +15,7 @@ mod build;
 mod kinds;
 mod outline;
 mod scenario;
+mod service;
 mod session;
 
 use std::{sync::Arc, time::Duration};
@@ -23,9 +24,10 @@ use proto::{ids::PlanIndex, time::Micros};
 
 pub use self::{
     build::PlanError,
-    kinds::{EndKind, Expect, Protocol},
+    kinds::{Dialect, EndKind, Expect, Protocol},
     outline::{Outline, Outlook},
     scenario::{ActTemplate, Conversation, Lane, ScenarioPlan, TurnTemplate, WaitTemplate},
+    service::{Agent, Connection, Service, TurnDetection},
     session::{Act, Draw, SessionPlan, TurnPlan, Wait},
 };
 

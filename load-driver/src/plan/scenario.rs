@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use proto::{audio::AudioFormat, dist::Distribution, time::Micros};
+use proto::{dist::Distribution, time::Micros};
 
-use super::{EndKind, Expect, Protocol};
+use super::{EndKind, Expect, Protocol, Service};
 use crate::audio::Utterance;
 
 /// One scenario: who speaks how, and when sessions begin.
@@ -16,8 +16,8 @@ pub struct ScenarioPlan {
     pub name: String,
     /// Transport.
     pub protocol: Protocol,
-    /// Audio of both directions.
-    pub format: AudioFormat,
+    /// What is spoken to whom.
+    pub service: Arc<Service>,
     /// When sessions begin, in order of `start`.
     pub lanes: Vec<Lane>,
     /// Sessions draw one by weight.

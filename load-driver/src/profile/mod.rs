@@ -7,6 +7,7 @@
 mod backends;
 mod check;
 mod conversation;
+mod custom;
 mod decode;
 mod document;
 mod driver;
@@ -38,6 +39,7 @@ pub(crate) use self::error::nearest;
 pub use self::{
     backends::{BackendEntry, Backends, Discovery},
     conversation::{BargeIn, Cancel, Conversation, Say, Says, Tool, Turn},
+    custom::Custom,
     document::Document,
     driver::{Counters, Driver, Http2},
     ends::{Ends, WeightedEnd},
@@ -53,7 +55,7 @@ pub use self::{
     threshold::Threshold,
     units::{Dist, Span},
 };
-use crate::{arrival, audio::Library, balance::Tolerance};
+use crate::{arrival, audio::Library, balance::Tolerance, plan::Connection};
 
 /// What a run does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -95,6 +97,9 @@ pub struct Profile {
     /// How the load is made.
     #[serde(default)]
     pub driver: Driver,
+    /// How backends are reached that want more than an address: headers, certificates.
+    #[serde(default, skip_serializing_if = "Connection::is_default")]
+    pub connection: Connection,
     /// How the backends' counters are watched.
     #[serde(default)]
     pub counters: Counters,

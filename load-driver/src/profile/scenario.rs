@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
     conversation::Conversation,
+    custom::Custom,
     ends::Ends,
     error::nearest,
     units::{Dist, Span},
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::{
     arrival::{self, Executor, Schedule, Stage},
-    plan::{EndKind, Expect, Protocol},
+    plan::{Agent, Connection, Dialect, EndKind, Expect, Protocol, Service},
 };
 
 /// One crowd of callers that behave alike.
@@ -54,13 +55,22 @@ pub struct Scenario {
     /// ramping-sessions: the same for sessions that a ramp takes away; absent: `gracefulStop`.
     #[serde(rename = "gracefulRampDown", skip_serializing_if = "Option::is_none")]
     pub graceful_ramp_down: Option<Span>,
-    /// How sessions travel.
+    /// What sessions speak.
     #[serde(default)]
-    pub protocol: Protocol,
-    /// Audio of both directions.
-    #[serde(default)]
-    #[schemars(with = "Format")]
-    pub format: AudioFormat,
+    pub dialect: Dialect,
+    /// How sessions travel; absent: as the dialect does, the native one over gRPC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<Protocol>,
+    /// Audio of the caller, and of the agent unless the dialect has another for it; absent: the dialect's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Format>")]
+    pub format: Option<AudioFormat>,
+    /// What the backend is asked for, where the dialect leaves a choice.
+    #[serde(default, skip_serializing_if = "is_default_agent")]
+    pub agent: Agent,
+    /// What is spoken, where `dialect` is `custom`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub custom: Option<Custom>,
     /// A session ends at the first turn boundary after so long, and its conversation is repeated until then. Absent: the
     /// conversation is held once.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,6 +118,10 @@ pub struct Scenario {
     pub tags: BTreeMap<String, String>,
 }
 
+fn is_default_agent(agent: &Agent) -> bool {
+    *agent == Agent::default()
+}
+
 const fn ten() -> u32 {
     10
 }
@@ -135,6 +149,18 @@ impl Scenario {
             graceful_stop: self.graceful_stop.0,
             graceful_ramp_down: self.graceful_ramp_down.unwrap_or(self.graceful_stop).0,
         }
+    }
+
+    /// How its sessions travel.
+    pub fn protocol(&self) -> Protocol {
+        self.dialect.protocol().or(self.protocol).unwrap_or_default()
+    }
+
+    /// What its sessions speak, and with whom.
+    pub fn service(&self, connection: Connection) -> Service {
+        // Formats that do not go together were refused by the check.
+        let (input, output) = self.dialect.formats_of(self.format).unwrap_or_default();
+        Service { dialect: self.dialect, input, output, agent: self.agent.clone(), custom: self.custom.clone(), connection }
     }
 
     /// Some of its sessions are ended by a kill of a process.
@@ -167,6 +193,7 @@ impl Scenario {
             }
         }
         self.check_end(c, world);
+        self.check_dialect(c);
         self.check_speech(c);
         for (key, span) in [("response_timeout", self.response_timeout), ("start_timeout", self.start_timeout)] {
             c.positive(key, span);
@@ -180,6 +207,32 @@ impl Scenario {
                 c.within(at, |c| conversation.check(c, world));
             }
         });
+    }
+
+    fn check_dialect(&self, c: &mut Checker<'_>) {
+        let name = self.dialect.name();
+        if let (Some(protocol), Some(only)) = (self.protocol, self.dialect.protocol())
+            && protocol != only
+        {
+            c.error("protocol", format!("the dialect `{name}` does not travel that way"), "drop `protocol`: the dialect has its own");
+        }
+        if let Some(format) = self.format
+            && self.dialect.formats_of(Some(format)).is_none()
+        {
+            let known: Vec<String> = self.dialect.formats().iter().map(|(input, _)| input.to_string()).collect();
+            c.error("format", format!("the dialect `{name}` does not carry {format}"), format!("it carries {}", known.join(", ")));
+        }
+        if self.custom.is_some() != (self.dialect == Dialect::Custom) {
+            let help = "`dialect: custom` and `custom: {...}` go together";
+            c.here(
+                if self.custom.is_some() {
+                    format!("`custom` describes a dialect, and `{name}` needs none")
+                } else {
+                    "`custom` is missing".to_owned()
+                },
+                help,
+            );
+        }
     }
 
     fn check_keys(&self, c: &mut Checker<'_>) {
@@ -399,4 +452,13 @@ enum Format {
     /// G.711 mu-law at 8 kHz.
     #[schemars(rename = "mulaw_8k")]
     Mulaw8k,
+    /// G.711 A-law at 8 kHz.
+    #[schemars(rename = "alaw_8k")]
+    Alaw8k,
+    /// Signed 16-bit PCM at 8 kHz.
+    #[schemars(rename = "pcm16_8k")]
+    Pcm8k,
+    /// Signed 16-bit PCM at 48 kHz.
+    #[schemars(rename = "pcm16_48k")]
+    Pcm48k,
 }

@@ -9,6 +9,7 @@ use std::{
     future::Future,
     net::SocketAddr,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -20,7 +21,7 @@ use proto::{
 
 use crate::{
     ledger::FailureCause,
-    plan::{EndKind, Protocol},
+    plan::{EndKind, Protocol, Service},
 };
 
 pub mod cause;
@@ -72,8 +73,23 @@ pub struct Dial {
     pub address: SocketAddr,
     /// For the `host` header.
     pub authority: String,
+    /// How the backend is spoken to beyond its address.
+    pub endpoint: Endpoint,
+    /// What is spoken to it.
+    pub service: Arc<Service>,
+    /// The caller's name for the session.
+    pub client_ref: String,
     /// A connection for this session alone.
     pub own_connection: bool,
+}
+
+/// What of a target is no address.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Endpoint {
+    /// TLS, to a server of this name.
+    pub tls: Option<String>,
+    /// Path and query, instead of the dialect's own.
+    pub path: Option<String>,
 }
 
 /// Opens streams.

@@ -30,7 +30,7 @@ use super::{
     socket::Socket,
 };
 use crate::{
-    dialect::{self, SharedDialect, Wire},
+    dialect::{Channel, SharedChannel, Wire},
     ledger::FailureCause,
     plan::Protocol,
 };
@@ -63,9 +63,11 @@ fn config() -> WebSocketConfig {
 
 async fn connect(dial: Dial) -> Result<Stream, FailureCause> {
     let socket = Socket::connect(dial.address).await.map_err(|e| cause::of_dial(&e))?;
-    let dialect = dialect::of(Protocol::Websocket);
-    let request =
-        format!("ws://{}{}", dial.authority, dialect.borrow().path()).into_client_request().map_err(|_| FailureCause::Unreachable)?;
+    let mut channel = Channel::new(&dial.service, Protocol::Websocket, dial.client_ref);
+    let mut request =
+        format!("ws://{}{}", dial.authority, channel.dialect().path()).into_client_request().map_err(|_| FailureCause::Unreachable)?;
+    request.headers_mut().extend(channel.dialect().headers());
+    request.headers_mut().extend(channel.client_ref_header());
     let upgraded = client_async_with_config(request, socket.clone(), Some(config())).await;
     let (stream, response) = upgraded.map_err(|error| {
         tracing::debug!(address = %dial.address, error = cause::chain(&error), "upgrade failed");
@@ -73,9 +75,11 @@ async fn connect(dial: Dial) -> Result<Stream, FailureCause> {
     })?;
     // The session's task is the one that is polling now, so that a write that blocks in a tick wakes it.
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+    channel.named(response.headers());
+    let channel = Rc::new(RefCell::new(channel));
     let stream = Rc::new(RefCell::new(stream));
-    let link = WebSocketLink { stream: Rc::clone(&stream), dialect: Rc::clone(&dialect), socket, waker };
-    let inbound = WebSocketInbound { stream, dialect, report: orca::report(response.headers()) };
+    let link = WebSocketLink { stream: Rc::clone(&stream), channel: Rc::clone(&channel), socket, waker };
+    let inbound = WebSocketInbound { stream, channel, over: None, report: orca::report(response.headers()) };
     Ok(Stream { link: Box::new(link), inbound: Box::new(inbound), fresh: true })
 }
 
@@ -87,7 +91,7 @@ impl Connector for WebSocketConnector {
 
 struct WebSocketLink {
     stream: Rc<RefCell<WebSocketStream<Socket>>>,
-    dialect: SharedDialect,
+    channel: SharedChannel,
     socket: Socket,
     waker: Waker,
 }
@@ -111,13 +115,27 @@ impl WebSocketLink {
     }
 }
 
+fn framed(wire: Wire) -> Message {
+    match wire {
+        Wire::Binary(bytes) => Message::Binary(bytes),
+        Wire::Text(text) => Message::Text(text.into()),
+        Wire::Close(code) => Message::Close(Some(CloseFrame { code: code.into(), reason: "".into() })),
+    }
+}
+
 impl Link for WebSocketLink {
     fn send(&mut self, event: ClientEvent) -> Result<(), Unsent> {
-        let message = match self.dialect.borrow_mut().encode(event) {
-            Wire::Binary(bytes) => Message::Binary(bytes),
-            Wire::Text(text) => Message::Text(text.into()),
-        };
-        self.write(message)
+        let channel = Rc::clone(&self.channel);
+        let mut channel = channel.borrow_mut();
+        channel.encode(event);
+        let mut result = Ok(());
+        while let Some(wire) = channel.next_wire() {
+            result = result.and(self.write(framed(wire)));
+        }
+        if channel.has_events() {
+            self.waker.wake_by_ref();
+        }
+        result
     }
 
     fn end(mut self: Box<Self>, how: How) -> Remains {
@@ -141,7 +159,9 @@ impl Link for WebSocketLink {
 
 struct WebSocketInbound {
     stream: Rc<RefCell<WebSocketStream<Socket>>>,
-    dialect: SharedDialect,
+    channel: SharedChannel,
+    /// Why there will be no more, once what was said before is told.
+    over: Option<FailureCause>,
     /// From the head of the upgrade, not told yet.
     report: Option<Box<OrcaLoadReport>>,
 }
@@ -152,6 +172,17 @@ impl Inbound for WebSocketInbound {
             return Poll::Ready(Received::Report(report));
         }
         loop {
+            match self.channel.borrow_mut().next_event() {
+                Some(Ok(event)) => return Poll::Ready(Received::Event(event)),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "bad message from the server");
+                    return Poll::Ready(Received::Closed(FailureCause::Protocol));
+                }
+                None => {}
+            }
+            if let Some(cause) = self.over {
+                return Poll::Ready(Received::Closed(cause));
+            }
             let mut stream = self.stream.borrow_mut();
             if let Poll::Ready(Err(error)) = Pin::new(&mut *stream).poll_ready(cx) {
                 return Poll::Ready(Received::Closed(cause::of_websocket(&error)));
@@ -171,18 +202,20 @@ impl Inbound for WebSocketInbound {
                 Message::Text(text) => Wire::Text(text.to_string()),
                 Message::Close(frame) => {
                     let code = frame.map_or(1005, |frame| frame.code.into());
-                    return Poll::Ready(Received::Closed(cause::of_close_code(code)));
+                    self.over = Some(cause::of_close_code(code));
+                    self.channel.borrow_mut().closed(code);
+                    continue;
                 }
                 // The codec answers pings itself, on the poll that follows.
                 Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => continue,
             };
-            return Poll::Ready(match self.dialect.borrow_mut().decode(wire) {
-                Ok(event) => Received::Event(event),
-                Err(error) => {
-                    tracing::debug!(%error, "bad message from the server");
-                    Received::Closed(FailureCause::Protocol)
-                }
-            });
+            let mut channel = self.channel.borrow_mut();
+            channel.decode(wire);
+            let mut stream = self.stream.borrow_mut();
+            while let Some(wire) = channel.next_wire() {
+                // A full buffer drops the answer, as it drops what the caller says; a broken stream shows on the next poll.
+                let _ = Pin::new(&mut *stream).start_send(framed(wire));
+            }
         }
     }
 }

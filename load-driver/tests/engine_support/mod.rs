@@ -3,14 +3,14 @@
 
 pub mod backend;
 
-use std::{future::poll_fn, time::Duration};
+use std::{future::poll_fn, sync::Arc, time::Duration};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
 use load_driver::{
     ledger::FailureCause,
     plan::Protocol,
-    transport::{self, Connector, Dial, Inbound, Received, Stream, TransportOptions},
+    transport::{self, Connector, Dial, Endpoint, Inbound, Received, Stream, TransportOptions},
 };
 use prost::Message as _;
 use proto::{
@@ -36,7 +36,15 @@ pub async fn listener() -> TcpListener {
 
 pub fn dial(listener: &TcpListener) -> Dial {
     let address = listener.local_addr().expect("bound");
-    Dial { backend: 0, address, authority: address.to_string(), own_connection: false }
+    Dial {
+        backend: 0,
+        address,
+        authority: address.to_string(),
+        endpoint: Endpoint::default(),
+        service: Arc::default(),
+        client_ref: "t-0".to_owned(),
+        own_connection: false,
+    }
 }
 
 pub fn alone(listener: &TcpListener) -> Dial {
@@ -89,14 +97,7 @@ pub async fn closed(inbound: &mut dyn Inbound) -> FailureCause {
 }
 
 pub fn start() -> ClientEvent {
-    ClientEvent::Start(SessionStart {
-        client_ref: "t-0".to_owned(),
-        voice: String::new(),
-        format: AudioFormat::default(),
-        tools: Vec::new(),
-        max_duration_ms: 0,
-        idle_timeout_ms: 0,
-    })
+    ClientEvent::Start(SessionStart { client_ref: "t-0".to_owned(), ..SessionStart::default() })
 }
 
 pub fn audio(sequence: u64) -> ClientEvent {
@@ -112,7 +113,8 @@ pub fn accepted() -> ServerEvent {
         session_id: "s-1".to_owned(),
         backend_id: "b".to_owned(),
         boot_id: "boot".to_owned(),
-        format: AudioFormat::default(),
+        input: AudioFormat::default(),
+        output: AudioFormat::default(),
         max_duration_ms: 1,
         idle_timeout_ms: 1,
     })
@@ -137,7 +139,7 @@ pub fn decode(bytes: Bytes) -> ClientEvent {
 }
 
 pub fn encode(event: ServerEvent) -> Bytes {
-    native::server_message(event).encode_to_vec().into()
+    native::server_message(event).expect("a native event").encode_to_vec().into()
 }
 
 pub fn framed(event: ServerEvent) -> Bytes {

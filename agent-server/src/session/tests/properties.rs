@@ -79,7 +79,7 @@ impl Rules {
 
     fn hear(&mut self, at: Micros, event: &ServerEvent) {
         match event {
-            ServerEvent::ResponseStart { response, turn } => {
+            ServerEvent::ResponseStart { response, turn, .. } => {
                 assert!(self.open.is_none() && self.call.is_none());
                 self.responses += 1;
                 assert_eq!((response.0, self.phase), (self.responses, Some(Phase::AgentSpeaking)));
@@ -127,7 +127,15 @@ impl Rules {
                 self.said_ended = true;
             }
             ServerEvent::Error(error) => assert!(!error.message.is_empty()),
-            ServerEvent::Accepted(_) | ServerEvent::Speech(_) | ServerEvent::Ack { .. } => {}
+            // What only some dialects name changes nothing of the course.
+            ServerEvent::Accepted(_)
+            | ServerEvent::Speech(_)
+            | ServerEvent::Ack { .. }
+            | ServerEvent::Committed { .. }
+            | ServerEvent::Answering { .. }
+            | ServerEvent::AnswerDropped { .. }
+            | ServerEvent::Mark { .. }
+            | ServerEvent::GoingAway { .. } => {}
         }
     }
 }

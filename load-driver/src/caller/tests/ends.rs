@@ -1,4 +1,5 @@
 use super::*;
+use crate::plan::Service;
 
 fn one_turn() -> SessionPlan {
     plan(scenario(vec![turn(500, ActTemplate::Listen)]))
@@ -22,7 +23,7 @@ fn startup_is_measured_from_the_schedule_and_from_the_dial() {
     assert_eq!(bench.samples(Metric::Connect), [(100, 103, 110)]);
     assert_eq!(bench.samples(Metric::SessionStartup), [(100, 103, 125)]);
     assert!(
-        matches!(&bench.sent()[0], (110, ClientEvent::Start(start)) if start.client_ref == "run-7" && start.format == AudioFormat::Pcm16k)
+        matches!(&bench.sent()[0], (110, ClientEvent::Start(start)) if start.client_ref == "run-7" && start.input == AudioFormat::Pcm16k)
     );
     bench.hear(130, transcript(1, false));
     bench.hear(140, transcript(1, false));
@@ -302,7 +303,7 @@ fn an_acceptance_that_is_wrong_still_goes_to_the_ledger() {
     assert_eq!(bench.over(), Some((1_100, lost(FailureCause::Protocol))));
     let mut other = one_turn();
     let mut ulaw = scenario(Vec::new());
-    ulaw.format = AudioFormat::Mulaw8k;
+    ulaw.service = Arc::new(Service { input: AudioFormat::Mulaw8k, output: AudioFormat::Mulaw8k, ..Service::default() });
     other.scenario = Arc::new(ulaw);
     let bench = Bench::live(other);
     assert_eq!(bench.over(), Some((1_000, lost(FailureCause::Protocol))));

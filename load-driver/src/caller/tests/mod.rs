@@ -62,7 +62,7 @@ pub(super) fn scenario(turns: Vec<TurnTemplate>) -> ScenarioPlan {
         number: 0,
         name: "test".to_owned(),
         protocol: Protocol::Grpc,
-        format: AudioFormat::Pcm16k,
+        service: Arc::default(),
         lanes: Vec::new(),
         conversations: vec![Conversation { weight: 1.0, turns }],
         session_length: None,
@@ -102,14 +102,15 @@ pub(super) fn accepted_with(idle_timeout_ms: u32) -> ServerEvent {
         session_id: "s-1".to_owned(),
         backend_id: "b".to_owned(),
         boot_id: "boot".to_owned(),
-        format: AudioFormat::Pcm16k,
+        input: AudioFormat::Pcm16k,
+        output: AudioFormat::Pcm16k,
         max_duration_ms: 0,
         idle_timeout_ms,
     })
 }
 
 pub(super) fn response_start(response: u64, turn: u64) -> ServerEvent {
-    ServerEvent::ResponseStart { response: ResponseId(response), turn: TurnId(turn) }
+    ServerEvent::ResponseStart { response: ResponseId(response), turn: TurnId(turn), text: String::new() }
 }
 
 pub(super) fn response_end(response: u64, status: ResponseStatus) -> ServerEvent {

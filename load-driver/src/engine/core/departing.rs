@@ -1,13 +1,13 @@
 //! From the schedule to the dial: who is next, and where it goes.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use proto::{frame::ErrorCode, time::Micros};
 
 use super::{Core, Departure, PAUSE_AFTER_FAILURE, Phase, Slot, Ticket};
 use crate::{
     caller::Caller,
-    engine::{agenda::Start, routes::Granted, targets::choose},
+    engine::{Target, agenda::Start, routes::Granted, targets::choose},
     ledger::{FailureCause, LedgerEvent},
     plan::{SessionPlan, turn},
     record::{Metric, Sample},
@@ -72,7 +72,8 @@ impl Core {
             return None;
         };
         let Waiting { start, session, refusals, .. } = waiting;
-        let protocol = session.scenario.protocol;
+        let (protocol, service, client_ref) =
+            (session.scenario.protocol, Arc::clone(&session.scenario.service), session.client_ref.clone());
         let own_connection = session.scenario.own_connection || session.end.needs_own_connection();
         let report_age_us = granted.as_ref().and_then(Granted::report_age_us);
         let attempted = LedgerEvent::Attempted { backend: (!self.options.front).then_some(backend), report_age_us };
@@ -101,7 +102,8 @@ impl Core {
             self.closed(ticket, FailureCause::Unreachable);
             return None;
         };
-        let dial = Dial { backend, address: target.address, authority: target.authority, own_connection };
+        let Target { authority, address, endpoint } = target;
+        let dial = Dial { backend, address, authority, endpoint, service, client_ref, own_connection };
         Some(Departure { ticket, protocol, dial })
     }
 

@@ -17,7 +17,7 @@ use h2::{Ping, client};
 use tokio::{sync::OnceCell, task::JoinHandle, time::timeout};
 
 use super::{Connector, Dial, Stream, TransportOptions, cause, socket::Socket};
-use crate::{dialect, ledger::FailureCause, plan::Protocol};
+use crate::{dialect::Channel, ledger::FailureCause, plan::Protocol};
 
 mod stream;
 
@@ -188,7 +188,7 @@ impl GrpcConnector {
                 socket: ready.socket.clone(),
                 place,
                 own,
-                dialect: dialect::of(Protocol::Grpc),
+                channel: Channel::new(&dial.service, Protocol::Grpc, dial.client_ref),
                 authority: &dial.authority,
                 fresh,
             })

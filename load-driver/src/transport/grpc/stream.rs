@@ -19,7 +19,7 @@ use proto::{
 
 use super::{Driver, Place};
 use crate::{
-    dialect::{SharedDialect, Wire},
+    dialect::{Channel, SharedChannel, Wire},
     ledger::FailureCause,
     transport::{How, Inbound, Link, MAX_QUEUED, Received, Remains, Stream, Unsent, cause, orca, socket::Socket},
 };
@@ -35,29 +35,33 @@ pub(super) struct Opening<'a> {
     pub(super) socket: Socket,
     pub(super) place: Place,
     pub(super) own: Option<Driver>,
-    pub(super) dialect: SharedDialect,
+    pub(super) channel: Channel,
     pub(super) authority: &'a str,
     pub(super) fresh: bool,
 }
 
 /// Sends the request's head. The answer's head comes with the first event.
 pub(super) async fn open(opening: Opening<'_>) -> Result<Stream, FailureCause> {
-    let Opening { mut requests, socket, place, own, dialect, authority, fresh } = opening;
+    let Opening { mut requests, socket, place, own, channel, authority, fresh } = opening;
     poll_fn(|cx| requests.poll_ready(cx)).await.map_err(|e| cause::of_h2(&e))?;
-    let request = Request::builder()
+    let mut request = Request::builder()
         .method(Method::POST)
         .version(Version::HTTP_2)
-        .uri(format!("http://{authority}{}", dialect.borrow().path()))
+        .uri(format!("http://{authority}{}", channel.dialect().path()))
         .header(header::CONTENT_TYPE, "application/grpc")
         .header(header::TE, "trailers")
         .header(header::USER_AGENT, concat!("load-driver/", env!("CARGO_PKG_VERSION")))
         .body(())
         .map_err(|_| FailureCause::Unreachable)?;
+    request.headers_mut().extend(channel.dialect().headers());
+    request.headers_mut().extend(channel.client_ref_header());
+    let channel = Rc::new(RefCell::new(channel));
     let (response, send) = requests.send_request(request, false).map_err(|e| cause::of_h2(&e))?;
     let outbound = Rc::new(RefCell::new(Outbound { send, queue: VecDeque::new(), waker: None }));
     let place = Rc::new(place);
-    let link = GrpcLink { outbound: Rc::clone(&outbound), dialect: Rc::clone(&dialect), socket, own, _place: Rc::clone(&place) };
-    let inbound = GrpcInbound { outbound, dialect, state: State::Head(response), partial: BytesMut::new(), report: None, _place: place };
+    let link = GrpcLink { outbound: Rc::clone(&outbound), channel: Rc::clone(&channel), socket, own, _place: Rc::clone(&place) };
+    let inbound =
+        GrpcInbound { outbound, channel, state: State::Head(response), partial: BytesMut::new(), told: false, report: None, _place: place };
     Ok(Stream { link: Box::new(link), inbound: Box::new(inbound), fresh })
 }
 
@@ -77,6 +81,40 @@ impl Outbound {
         }
         self.send.send_data(message.clone(), last)?;
         Ok(true)
+    }
+
+    /// Sends what the dialect wants sent. A half-close goes with the message before it.
+    fn send_all(&mut self, channel: &mut Channel) -> Result<(), Unsent> {
+        let mut result = Ok(());
+        let mut next = channel.next_wire();
+        while let Some(wire) = next {
+            next = channel.next_wire();
+            let mut message = match wire {
+                Wire::Binary(bytes) => framed(&bytes),
+                Wire::Text(text) => framed(text.as_bytes()),
+                Wire::Close(_) => Bytes::new(),
+            };
+            let mut last = message.is_empty();
+            if matches!(next, Some(Wire::Close(_))) && !last {
+                (last, next) = (true, channel.next_wire());
+            }
+            result = result.and(self.send_one(std::mem::take(&mut message), last));
+        }
+        result
+    }
+
+    fn send_one(&mut self, message: Bytes, last: bool) -> Result<(), Unsent> {
+        if self.queue.is_empty() && self.try_write(&message, last).map_err(|_| Unsent::Closed)? {
+            return Ok(());
+        }
+        if self.queue.len() >= MAX_QUEUED && !last {
+            return Err(Unsent::Full);
+        }
+        self.queue.push_back((message, last));
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+        Ok(())
     }
 
     /// Writes what is queued as capacity comes; the inbound task calls it, because it is the one that can wait.
@@ -103,7 +141,7 @@ impl Outbound {
 
 struct GrpcLink {
     outbound: Rc<RefCell<Outbound>>,
-    dialect: SharedDialect,
+    channel: SharedChannel,
     socket: Socket,
     own: Option<Driver>,
     _place: Rc<Place>,
@@ -121,23 +159,16 @@ fn framed(payload: &[u8]) -> Bytes {
 
 impl Link for GrpcLink {
     fn send(&mut self, event: ClientEvent) -> Result<(), Unsent> {
-        let last = matches!(event, ClientEvent::End { .. });
-        let message = match self.dialect.borrow_mut().encode(event) {
-            Wire::Binary(bytes) => framed(&bytes),
-            Wire::Text(text) => framed(text.as_bytes()),
-        };
+        let mut channel = self.channel.borrow_mut();
+        channel.encode(event);
         let outbound = &mut *self.outbound.borrow_mut();
-        if outbound.queue.is_empty() && outbound.try_write(&message, last).map_err(|_| Unsent::Closed)? {
-            return Ok(());
-        }
-        if outbound.queue.len() >= MAX_QUEUED && !last {
-            return Err(Unsent::Full);
-        }
-        outbound.queue.push_back((message, last));
-        if let Some(waker) = &outbound.waker {
+        let result = outbound.send_all(&mut channel);
+        if channel.has_events()
+            && let Some(waker) = &outbound.waker
+        {
             waker.wake_by_ref();
         }
-        Ok(())
+        result
     }
 
     fn end(self: Box<Self>, how: How) -> Remains {
@@ -166,10 +197,12 @@ enum Piece {
 
 struct GrpcInbound {
     outbound: Rc<RefCell<Outbound>>,
-    dialect: SharedDialect,
+    channel: SharedChannel,
     state: State,
     /// The beginning of a message that came in pieces.
     partial: BytesMut,
+    /// The dialect knows that the stream is over.
+    told: bool,
     /// Heard, and not told yet.
     report: Option<Box<OrcaLoadReport>>,
     _place: Rc<Place>,
@@ -220,6 +253,7 @@ impl GrpcInbound {
                 State::Head(response) => {
                     let head = ready!(Pin::new(response).poll(cx)).map_err(|e| cause::of_h2(&e))?;
                     self.report = orca::report(head.headers());
+                    self.channel.borrow_mut().named(head.headers());
                     self.state = refusal(&head).map_or_else(|| State::Body(head.into_body()), State::Over);
                     continue;
                 }
@@ -265,21 +299,38 @@ fn message_length(data: &[u8]) -> Result<Option<usize>, FailureCause> {
 impl Inbound for GrpcInbound {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
         self.outbound.borrow_mut().pump(cx);
-        let message = match ready!(self.poll(cx)) {
-            Ok(Piece::Message(message)) => message,
-            Ok(Piece::Report(report)) => return Poll::Ready(Received::Report(report)),
-            Err(cause) => {
-                self.state = State::Over(cause);
-                return Poll::Ready(Received::Closed(cause));
+        loop {
+            match self.channel.borrow_mut().next_event() {
+                Some(Ok(event)) => return Poll::Ready(Received::Event(event)),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "bad message from the server");
+                    self.state = State::Over(FailureCause::Protocol);
+                    return Poll::Ready(Received::Closed(FailureCause::Protocol));
+                }
+                None => {}
             }
-        };
-        Poll::Ready(match self.dialect.borrow_mut().decode(Wire::Binary(message)) {
-            Ok(event) => Received::Event(event),
-            Err(error) => {
-                tracing::debug!(%error, "bad message from the server");
-                self.state = State::Over(FailureCause::Protocol);
-                Received::Closed(FailureCause::Protocol)
+            match ready!(self.poll(cx)) {
+                Ok(Piece::Message(message)) => {
+                    let channel = Rc::clone(&self.channel);
+                    let mut channel = channel.borrow_mut();
+                    channel.decode(Wire::Binary(message));
+                    // What does not go now is dropped, as what the caller says is; a broken stream shows on the next poll.
+                    let _ = self.outbound.borrow_mut().send_all(&mut channel);
+                }
+                Ok(Piece::Report(report)) => return Poll::Ready(Received::Report(report)),
+                Err(cause) => {
+                    // A dialect without a word for goodbye says it now, once.
+                    let told = std::mem::replace(&mut self.told, true);
+                    self.state = State::Over(cause);
+                    let mut channel = self.channel.borrow_mut();
+                    if cause == FailureCause::Eof && !told {
+                        channel.closed(0);
+                    }
+                    if !channel.has_events() {
+                        return Poll::Ready(Received::Closed(cause));
+                    }
+                }
             }
-        })
+        }
     }
 }

@@ -1,0 +1,1 @@
+//! Google CES `BidiRunSession` over gRPC.
