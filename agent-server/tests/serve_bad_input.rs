@@ -163,7 +163,7 @@ async fn wrong_paths_and_plain_requests_are_told_where_to_go() {
         "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     for (method, path, headers, code, hint) in [
         ("GET", "/", upgrade, 404, "/voiceagent.v1"),
-        ("GET", "/v1/realtime", "", 404, "/voiceagent.v1"),
+        ("GET", "/v1/nowhere", "", 404, "/v1/realtime"),
         ("GET", "/voiceagent.v1", "", 426, "upgrade"),
         ("POST", "/voiceagent.v1", upgrade, 405, "GET"),
         ("GET", "/voiceagent.v1", "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 8\r\n", 426, "13"),
