@@ -11,12 +11,14 @@ mod deepgram;
 mod elevenlabs;
 mod gemini;
 mod grpc;
+mod intake;
 mod native;
 mod openai;
 mod orca;
 mod pipecat;
 mod twilio;
 mod websocket;
+mod words;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proto::frame::{ClientEvent, ServerEvent, SessionError};
