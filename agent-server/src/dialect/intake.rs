@@ -1,25 +1,25 @@
-//! The audio of clients whose dialects send it in pieces of any length, without numbers.
+//! Audio of any length, as clients of most dialects send it, as the frames that sessions take.
 
 use bytes::Bytes;
 use proto::{
     audio::AudioFormat,
-    frame::{ClientAudio, ClientEvent},
+    frame::{ClientAudio, ClientEvent, ErrorCode, SessionError},
 };
 
 use super::Exchange;
 
-/// Counts a client's audio and cuts it into pieces that a session takes.
+/// One session's audio from its client: numbers it, keeps its media time, and cuts what is longer than a session takes at once (1 s).
 #[derive(Debug)]
 pub(super) struct Intake {
     format: AudioFormat,
     sequence: u64,
-    heard_us: u64,
+    media_us: u64,
 }
 
 impl Intake {
-    /// Nothing was heard yet.
+    /// Audio of this format.
     pub(super) const fn new(format: AudioFormat) -> Self {
-        Self { format, sequence: 0, heard_us: 0 }
+        Self { format, sequence: 0, media_us: 0 }
     }
 
     /// Of what comes next.
@@ -27,31 +27,32 @@ impl Intake {
         self.format
     }
 
-    /// What comes next is in this format.
+    /// What comes next is of this format.
     pub(super) const fn set_format(&mut self, format: AudioFormat) {
         self.format = format;
     }
 
-    /// Media time: all audio so far, microseconds.
-    pub(super) const fn heard_us(&self) -> u64 {
-        self.heard_us
+    /// All audio so far, microseconds.
+    pub(super) const fn media_us(&self) -> u64 {
+        self.media_us
     }
 
-    /// These are samples, and whole ones.
-    pub(super) const fn is_whole(&self, payload: &[u8]) -> bool {
-        !payload.is_empty() && payload.len().is_multiple_of(self.format.sample_bytes())
-    }
-
-    /// The client said these samples.
-    pub(super) fn take<M>(&mut self, mut payload: Bytes, to: &mut Exchange<'_, M>) {
-        let second = self.format.sample_rate() as usize * self.format.sample_bytes();
-        while !payload.is_empty() {
-            let piece = payload.split_to(payload.len().min(second));
-            let length_us = self.format.duration_us(piece.len());
-            to.event(ClientEvent::Audio(ClientAudio { sequence: self.sequence, timestamp_us: self.heard_us, payload: piece, ack: false }));
-            self.sequence += 1;
-            self.heard_us = self.heard_us.saturating_add(length_us);
+    /// Says `audio` to the session. Nothing of it is said when it is no whole number of samples; an empty payload says nothing.
+    pub(super) fn take<M>(&mut self, audio: &Bytes, to: &mut Exchange<'_, M>) -> Result<(), SessionError> {
+        let sample = self.format.sample_bytes();
+        if !audio.len().is_multiple_of(sample) {
+            let message = format!("{} bytes of audio are no whole samples: {} has {sample} bytes a sample", audio.len(), self.format);
+            return Err(SessionError::warning(ErrorCode::BadAudio, message));
         }
+        let second = self.format.sample_rate() as usize * sample;
+        for from in (0..audio.len()).step_by(second) {
+            let payload = audio.slice(from..audio.len().min(from + second));
+            let length_us = self.format.duration_us(payload.len());
+            to.event(ClientEvent::Audio(ClientAudio { sequence: self.sequence, timestamp_us: self.media_us, payload, ack: false }));
+            self.sequence += 1;
+            self.media_us = self.media_us.saturating_add(length_us);
+        }
+        Ok(())
     }
 }
 
@@ -59,23 +60,29 @@ impl Intake {
 mod tests {
     use super::*;
 
+    fn take(intake: &mut Intake, bytes: usize) -> Result<Vec<(u64, u64, usize)>, SessionError> {
+        let mut said = Vec::new();
+        let mut event = |event| {
+            let Ok(ClientEvent::Audio(audio)) = event else { panic!("{event:?}") };
+            said.push((audio.sequence, audio.timestamp_us, audio.payload.len()));
+        };
+        intake.take(&Bytes::from(vec![0; bytes]), &mut Exchange::new(&mut event, &mut |()| {}))?;
+        Ok(said)
+    }
+
     #[test]
-    fn a_long_piece_is_cut_by_the_second_and_time_goes_on() {
+    fn audio_of_any_length_is_cut_and_numbered_on() {
+        let mut intake = Intake::new(AudioFormat::Mulaw8k);
+        assert_eq!(take(&mut intake, 160), Ok(vec![(0, 0, 160)]));
+        assert_eq!(take(&mut intake, 20_000), Ok(vec![(1, 20_000, 8_000), (2, 1_020_000, 8_000), (3, 2_020_000, 4_000)]));
+        assert_eq!(take(&mut intake, 0), Ok(vec![]));
+        assert_eq!(take(&mut intake, 160), Ok(vec![(4, 2_520_000, 160)]));
+    }
+
+    #[test]
+    fn half_a_sample_is_refused_and_changes_nothing() {
         let mut intake = Intake::new(AudioFormat::Pcm16k);
-        let mut heard = Vec::new();
-        for length in [80_000, 640] {
-            let mut event = |event| heard.push(event);
-            intake.take(Bytes::from(vec![0; length]), &mut Exchange::<()>::new(&mut event, &mut |()| {}));
-        }
-        let seen: Vec<_> = heard
-            .into_iter()
-            .map(|event| match event {
-                Ok(ClientEvent::Audio(audio)) => (audio.sequence, audio.timestamp_us, audio.payload.len()),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        assert_eq!(seen, [(0, 0, 32_000), (1, 1_000_000, 32_000), (2, 2_000_000, 16_000), (3, 2_500_000, 640)]);
-        assert_eq!(intake.heard_us(), 2_520_000);
-        assert!(!intake.is_whole(&[]) && !intake.is_whole(&[1]) && intake.is_whole(&[1, 2]));
+        assert_eq!(take(&mut intake, 641).unwrap_err().code, ErrorCode::BadAudio);
+        assert_eq!(take(&mut intake, 640), Ok(vec![(0, 0, 640)]));
     }
 }

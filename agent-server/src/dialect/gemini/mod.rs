@@ -227,7 +227,7 @@ impl Gemini {
         if !started && !self.pending.is_empty() {
             to.event(ClientEvent::Hint(TurnHint { text: Some(std::mem::take(&mut self.pending)), ..TurnHint::default() }));
         }
-        to.event(ClientEvent::Speech(SpeechMarker { started, timestamp_us: self.intake.heard_us() }));
+        to.event(ClientEvent::Speech(SpeechMarker { started, timestamp_us: self.intake.media_us() }));
         Ok(())
     }
 
@@ -240,12 +240,7 @@ impl Gemini {
             self.intake.set_format(format);
             to.event(ClientEvent::Configure(Box::new(SessionSettings { input: Some(format), ..SessionSettings::default() })));
         }
-        if !self.intake.is_whole(&payload) {
-            let message = format!("realtimeInput.audio.data has {} bytes: send whole samples of 2 bytes, and at least one", payload.len());
-            return Err(SessionError::fatal(ErrorCode::BadAudio, message));
-        }
-        self.intake.take(Bytes::from(payload), to);
-        Ok(())
+        self.intake.take(&Bytes::from(payload), to).map_err(|error| SessionError { fatal: true, ..error })
     }
 
     fn client_content(&mut self, content: client::ClientContent, to: &mut Exchange<'_, Frame>) {
@@ -437,7 +432,7 @@ impl Dialect for Gemini {
 
 impl Gemini {
     fn turn_complete(&mut self, to: &mut Exchange<'_, Frame>) {
-        let heard_us = self.intake.heard_us();
+        let heard_us = self.intake.media_us();
         let text = self.wishes.as_ref().is_some_and(|wishes| wishes.text);
         to.message(server::turn_complete(heard_us - self.counted_us, self.frames, text));
         self.counted_us = heard_us;
