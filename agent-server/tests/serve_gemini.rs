@@ -76,9 +76,9 @@ async fn audio_is_understood_and_answered_in_every_rate_and_frame() {
     for (n, format) in [AudioFormat::Pcm16k, AudioFormat::Pcm8k, AudioFormat::Pcm24k, AudioFormat::Pcm48k].into_iter().enumerate() {
         let message = json!({ "realtimeInput": turn(format) }).to_string();
         if n % 2 == 0 {
-            client.text(&message).await
+            client.text(&message).await;
         } else {
-            client.binary(message.as_bytes()).await
+            client.binary(message.as_bytes()).await;
         }
         let (keys, bytes, words) = answer(&mut client).await;
         assert_eq!(keys, ["inputTranscription", "modelTurn", "outputTranscription", "generationComplete", "turnComplete"], "{format}");

@@ -213,7 +213,7 @@ impl Session {
             deadline: now + max_duration,
             warn_at: match start.warning_ms {
                 0 => Micros::NEVER,
-                ms => now + (max_duration - Duration::from_millis(ms.into()).min(max_duration / WARNING_SHARE)),
+                ms => now + max_duration.saturating_sub(Duration::from_millis(ms.into()).min(max_duration / WARNING_SHARE)),
             },
             idle_timeout,
             last_message: now + wait,

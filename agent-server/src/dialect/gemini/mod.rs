@@ -17,7 +17,6 @@ use proto::{
         SpeechMarker, TurnHint, TurnTaking,
     },
 };
-use serde::de::IgnoredAny;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, frame::coding::CloseCode};
 
 use super::{Dialect, Exchange, Frame, Socket, WebSocketDialect, close, intake::Intake, words::Words};
@@ -316,8 +315,8 @@ fn format_of(mime_type: &str) -> Result<Option<AudioFormat>, SessionError> {
 
 /// What is wrong with a message that says nothing.
 fn unknown(json: &[u8]) -> SessionError {
-    let keys: std::collections::BTreeMap<String, IgnoredAny> = serde_json::from_slice(json).unwrap_or_default();
-    let first: String = keys.into_keys().next().unwrap_or_default().chars().take(40).collect();
+    let message: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(json).unwrap_or_default();
+    let first: String = message.keys().next().map(String::as_str).unwrap_or_default().chars().take(40).collect();
     SessionError::fatal(
         ErrorCode::MalformedMessage,
         format!("unknown name `{first}`: send setup, realtimeInput, clientContent or toolResponse"),
@@ -364,7 +363,9 @@ impl Dialect for Gemini {
                 self.frames = self.frames.saturating_add(1);
                 let word = self.words.frame();
                 if wishes.text {
-                    word.into_iter().for_each(|word| to.message(server::text(word)));
+                    if let Some(word) = word {
+                        to.message(server::text(word));
+                    }
                     return;
                 }
                 to.message(server::audio(OUTPUT, &audio.payload));

@@ -190,7 +190,7 @@ fn text_turns_stop_what_is_said_and_ask_for_an_answer() {
 #[test]
 fn a_client_that_marks_its_speech_says_when_in_its_audio() {
     let (mut gemini, _) = open(r#"{"setup":{"model":"m","realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}}"#);
-    let second = base64::encode(&[0; 32_000]);
+    let second = base64::encode(&vec![0; 32_000]);
     let audio = format!(r#"{{"realtimeInput":{{"audio":{{"data":"{second}","mimeType":"audio/pcm;rate=16000"}}}}}}"#);
     assert_eq!(say(&mut gemini, &audio).len(), 1);
     let marker = |started, timestamp_us| Ok(ClientEvent::Speech(SpeechMarker { started, timestamp_us }));
