@@ -11,6 +11,8 @@ mod deepgram;
 mod elevenlabs;
 mod gemini;
 mod grpc;
+mod intake;
+mod json;
 mod native;
 mod openai;
 mod orca;
