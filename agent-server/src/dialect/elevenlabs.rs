@@ -18,7 +18,7 @@ use http::StatusCode;
 use proto::{
     audio::AudioFormat,
     base64,
-    frame::{ClientEvent, ErrorCode, ResponseStatus, ResponseWish, ServerEvent, SessionAccepted, SessionError, SessionStart},
+    frame::{ClientEvent, ErrorCode, ResponseStatus, ResponseWish, ServerEvent, SessionAccepted, SessionError, SessionStart, ToolChoice},
     ids::ResponseId,
 };
 use serde::Deserialize;
@@ -104,15 +104,15 @@ struct Conversation {
     said: Option<(ResponseId, String)>,
 }
 
-/// Round trips, in media time of the client's audio: the one clock that both sides share.
+/// Round trips by the client's audio, the one clock at hand: up to the end of the piece in which the answer came.
 #[derive(Debug, Default)]
 struct Pings {
     /// Number of the last one.
     number: u64,
     /// When it was sent.
     sent_us: u64,
-    /// It was not answered yet.
-    open: bool,
+    /// Whether it was answered, until that was measured.
+    answered: Option<bool>,
     /// The last round trip that was measured.
     round_trip_ms: Option<u64>,
 }
@@ -148,13 +148,11 @@ impl Conversation {
             (&mut start.output, &wanted["tts"]["agent_output_audio_format"]),
         ] {
             let Some(name) = field.as_str() else { continue };
-            match format_named(name) {
-                Some(named) => *format = named,
-                None => {
-                    let message = format!("the audio format {} is not served: {FORMATS}", quoted(name));
-                    return to.error(SessionError::fatal(ErrorCode::UnsupportedFormat, message));
-                }
-            }
+            let Some(named) = format_named(name) else {
+                let message = format!("the audio format {} is not served: {FORMATS}", quoted(name));
+                return to.error(SessionError::fatal(ErrorCode::UnsupportedFormat, message));
+            };
+            *format = named;
         }
         if let Some(voice) = wanted["tts"]["voice_id"].as_str() {
             start.voice = voice_name(voice);
@@ -168,7 +166,7 @@ impl Conversation {
         self.format = start.input;
         to.event(ClientEvent::Start(*start));
         if greets {
-            to.event(ClientEvent::Respond(ResponseWish::default()));
+            to.event(ClientEvent::Respond(ResponseWish { tool: ToolChoice::Never, text: None }));
         }
     }
 
@@ -228,6 +226,9 @@ impl Conversation {
             Ok(()) => self.heard_us = self.heard_us.saturating_add(length_us),
             Err(error) => to.error(error),
         }
+        if self.pings.answered.take_if(|answered| *answered).is_some() {
+            self.pings.round_trip_ms = Some(self.heard_us.saturating_sub(self.pings.sent_us) / 1_000);
+        }
         if self.pings.number > 0 && self.heard_us.saturating_sub(self.pings.sent_us) >= PING_EVERY_US {
             self.ping(to);
         }
@@ -236,14 +237,13 @@ impl Conversation {
     fn ping(&mut self, to: &mut Exchange<'_, Frame>) {
         self.pings.number += 1;
         self.pings.sent_us = self.heard_us;
-        self.pings.open = true;
+        self.pings.answered = Some(false);
         say(to, &json!({"type": "ping", "ping_event": {"event_id": self.pings.number, "ping_ms": self.pings.round_trip_ms}}));
     }
 
     fn pong(&mut self, event: Option<u64>) {
-        if self.pings.open && event == Some(self.pings.number) {
-            self.pings.open = false;
-            self.pings.round_trip_ms = Some(self.heard_us.saturating_sub(self.pings.sent_us) / 1_000);
+        if self.pings.answered == Some(false) && event == Some(self.pings.number) {
+            self.pings.answered = Some(true);
         }
     }
 
