@@ -12,6 +12,7 @@ mod elevenlabs;
 mod gemini;
 mod grpc;
 mod intake;
+mod json;
 mod native;
 mod openai;
 mod orca;
