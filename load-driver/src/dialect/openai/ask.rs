@@ -1,5 +1,7 @@
 //! What a session is asked to be, in the nested form or in that of the beta.
 
+use std::fmt::Write;
+
 use proto::{audio::AudioFormat, frame::SessionStart};
 use serde_json::{Value, json};
 
@@ -16,7 +18,8 @@ pub(super) fn path(agent: &Agent) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte) {
             path.push(char::from(byte));
         } else {
-            path.push_str(&format!("%{byte:02X}"));
+            // Writing to a text cannot fail.
+            let _ = write!(path, "%{byte:02X}");
         }
     }
     path

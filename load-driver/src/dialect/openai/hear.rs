@@ -1,9 +1,6 @@
 //! What the server says.
 
-use std::{
-    collections::VecDeque,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{collections::VecDeque, fmt::Write};
 
 use proto::{
     audio::AudioFormat,
@@ -85,7 +82,7 @@ impl OpenaiRealtime {
             "conversation.item.input_audio_transcription.completed" => self.transcript(&message.item_id, &message.transcript, true, to),
             "conversation.item.truncated" => self.truncated(&message, to),
             "response.created" => {
-                if let Some(response) = self.response(&message, to) {
+                if let Some(response) = response_in(&message, to) {
                     let turn = self.answer_of(&response.id).turn;
                     to.event(ServerEvent::Answering { turn });
                 }
@@ -96,7 +93,7 @@ impl OpenaiRealtime {
             }
             "response.output_item.done" => self.item_done(&message, to),
             "response.done" => {
-                if let Some(response) = self.response(&message, to) {
+                if let Some(response) = response_in(&message, to) {
                     self.done(response, to);
                 }
             }
@@ -123,9 +120,6 @@ impl OpenaiRealtime {
         if !session.id.is_empty() {
             session.id.clone_into(&mut opening.id);
         }
-        if let Some(expires_at) = session.expires_at {
-            opening.expires_at = expires_at;
-        }
         if kind == "session.created" {
             opening.created = true;
         } else {
@@ -149,7 +143,8 @@ impl OpenaiRealtime {
             boot_id: String::new(),
             input: opening.formats.0.unwrap_or(opening.asked.0),
             output: opening.formats.1.unwrap_or(opening.asked.1),
-            max_duration_ms: left_ms(opening.expires_at),
+            // The wire has a time of the server's clock, which says little here.
+            max_duration_ms: 0,
             idle_timeout_ms: 0,
         }));
     }
@@ -176,21 +171,6 @@ impl OpenaiRealtime {
         }
         let text = item.text.clone();
         to.event(ServerEvent::Transcript { turn, text, last });
-    }
-
-    /// The response that an event is about, or complains.
-    fn response<'m>(&self, message: &'m Message<'_>, to: &mut Exchange) -> Option<&'m Response<'m>> {
-        match &message.response {
-            Some(response) if response.id.len() <= MAX_NAME_BYTES => Some(response),
-            Some(_) => {
-                malformed(format!("{}: a response id of more than {MAX_NAME_BYTES} bytes", &*message.kind), to);
-                None
-            }
-            None => {
-                malformed(format!("{} without response", &*message.kind), to);
-                None
-            }
-        }
     }
 
     /// The response of this id, new or known. Where a server names none, the one under way.
@@ -332,12 +312,28 @@ impl OpenaiRealtime {
         let mut message = fault.message.chars().take(MAX_TEXT_BYTES / 4).collect::<String>();
         for (name, said) in [("type", &fault.kind), ("code", &fault.code), ("param", &fault.param)] {
             if !said.is_empty() && said.len() <= MAX_NAME_BYTES {
-                message.push_str(&format!(" ({name} {})", &**said));
+                // Writing to a text cannot fail.
+                let _ = write!(message, " ({name} {})", &**said);
             }
         }
         // Before acceptance there is only one thing that it can be about: what the session was asked to be.
         let fatal = fatal || !self.opening.accepted;
         to.event(ServerEvent::Error(SessionError { code, message, fatal }));
+    }
+}
+
+/// The response that an event is about, or complains.
+fn response_in<'m>(message: &'m Message<'_>, to: &mut Exchange) -> Option<&'m Response<'m>> {
+    match &message.response {
+        Some(response) if response.id.len() <= MAX_NAME_BYTES => Some(response),
+        Some(_) => {
+            malformed(format!("{}: a response id of more than {MAX_NAME_BYTES} bytes", &*message.kind), to);
+            None
+        }
+        None => {
+            malformed(format!("{} without response", &*message.kind), to);
+            None
+        }
     }
 }
 
@@ -352,10 +348,4 @@ fn remember<T>(all: &mut VecDeque<T>, one: T, most: usize) {
 fn micros(ms: Option<f64>) -> u64 {
     // A cast of floats saturates, and takes what is no number for 0.
     (ms.unwrap_or(0.0) * 1_000.0) as u64
-}
-
-/// Milliseconds until a time of the server's clock; 0 where it says nothing of use.
-fn left_ms(expires_at: f64) -> u32 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64());
-    ((expires_at - now) * 1_000.0) as u32
 }

@@ -65,7 +65,6 @@ struct Opening {
     updated: bool,
     accepted: bool,
     id: SessionId,
-    expires_at: f64,
     formats: (Option<AudioFormat>, Option<AudioFormat>),
 }
 

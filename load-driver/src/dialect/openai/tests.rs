@@ -165,7 +165,7 @@ fn a_session_is_accepted_once_it_is_created_and_as_asked() {
         };
         // The format of the agent's audio is not the one that was asked for: the caller is to see that.
         assert_eq!((session_id.as_str(), *input, *output), ("sess_1", AudioFormat::Alaw8k, AudioFormat::Pcm24k));
-        assert_eq!((*idle_timeout_ms, *max_duration_ms > 0), (0, true));
+        assert_eq!((*idle_timeout_ms, *max_duration_ms), (0, 0));
         assert_eq!(bench.hear(&updated), [], "accepted once");
     }
 }
@@ -357,7 +357,7 @@ fn the_answer_is_asked_for_when_every_call_is_answered_and_the_response_done() {
     assert_eq!(bench.say(result("call_1")), [output("call_1")]);
     assert_eq!(bench.say(result("call_2")), [output("call_2")]);
     bench.hear(&done("resp_1", "completed", None));
-    assert_eq!(bench.sent(), [create.clone()]);
+    assert_eq!(bench.sent(), std::slice::from_ref(&create));
 
     // After the end of the response at once.
     bench.hear(&created("resp_1b"));

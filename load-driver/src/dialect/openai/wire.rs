@@ -101,8 +101,6 @@ pub(super) struct Message<'a> {
 pub(super) struct Session<'a> {
     #[serde(borrow)]
     pub(super) id: Text<'a>,
-    /// Seconds of Unix time.
-    pub(super) expires_at: Option<f64>,
     audio: Option<Directions>,
     #[serde(borrow)]
     input_audio_format: Text<'a>,
