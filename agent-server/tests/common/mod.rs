@@ -4,6 +4,7 @@
 pub mod client;
 pub mod foreign;
 pub mod tls;
+pub mod openai;
 
 use std::{
     future::Future,
