@@ -11,6 +11,7 @@ mod deepgram;
 mod elevenlabs;
 mod gemini;
 mod grpc;
+mod intake;
 mod native;
 mod openai;
 mod orca;
