@@ -32,7 +32,7 @@ pub(super) const WEBSOCKET: WebSocketDialect = WebSocketDialect {
     name: "Twilio Media Streams (and Telnyx, Plivo, Exotel): the server is the bot",
     paths: "/twilio, /ws, /media-stream, /telephony",
     serves: |path| matches!(path, "/twilio" | "/ws" | "/media-stream" | "/telephony"),
-    starts_at_once: false,
+    starts_at_once: true,
     max_message: 0,
     open: |upgrade| Ok((Box::new(Bot::new(upgrade)) as Socket).into()),
 };
@@ -143,13 +143,10 @@ impl Dialect for Bot {
 
 fn key(digit: &str) -> Result<char, SessionError> {
     let mut keys = digit.chars();
-    match (keys.next(), keys.next()) {
-        (Some(key @ ('0'..='9' | '*' | '#' | 'A'..='D')), None) => Ok(key),
-        _ => {
-            let message = format!("dtmf.digit is `{}`: it must be one of 0-9, *, #, A-D", shorten(digit));
-            Err(fatal(ErrorCode::InvalidArgument, message))
-        }
-    }
+    keys.next().filter(|key| matches!(key, '0'..='9' | '*' | '#' | 'A'..='D') && keys.next().is_none()).ok_or_else(|| {
+        let message = format!("dtmf.digit is `{}`: it must be one of 0-9, *, #, A-D", shorten(digit));
+        fatal(ErrorCode::InvalidArgument, message)
+    })
 }
 
 fn played(name: &str) -> Result<ClientEvent, SessionError> {
