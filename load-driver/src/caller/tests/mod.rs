@@ -55,7 +55,7 @@ pub(super) fn says() -> Vec<Arc<Utterance>> {
 }
 
 pub(super) fn turn(wait: u64, act: ActTemplate) -> TurnTemplate {
-    TurnTemplate { wait: WaitTemplate::After(constant(wait)), says: says(), act, response: None }
+    TurnTemplate { wait: WaitTemplate::After(constant(wait)), says: says(), act, response: None, dtmf: "".into() }
 }
 
 pub(super) fn scenario(turns: Vec<TurnTemplate>) -> ScenarioPlan {
