@@ -3,8 +3,8 @@
 
 pub mod client;
 pub mod foreign;
-pub mod tls;
 pub mod openai;
+pub mod tls;
 
 use std::{
     future::Future,
