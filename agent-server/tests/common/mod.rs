@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod foreign;
+pub mod openai;
 
 use std::{
     future::Future,

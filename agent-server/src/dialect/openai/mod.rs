@@ -178,8 +178,9 @@ impl Realtime {
 
     fn expired(&self) -> String {
         let seconds = self.life_ms.div_ceil(1_000);
-        let life = if seconds.is_multiple_of(60) { format!("{} minutes", seconds / 60) } else { format!("{seconds} seconds") };
-        format!("Your session hit the maximum duration of {life}.")
+        let (count, unit) = if seconds.is_multiple_of(60) { (seconds / 60, "minute") } else { (seconds, "second") };
+        let plural = if count == 1 { "" } else { "s" };
+        format!("Your session hit the maximum duration of {count} {unit}{plural}.")
     }
 }
 
