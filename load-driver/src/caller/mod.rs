@@ -37,6 +37,8 @@ mod ear;
 mod hear;
 mod life;
 mod mouth;
+mod playout;
+mod sound;
 mod stop;
 mod turn;
 
@@ -45,13 +47,15 @@ mod tests;
 
 use proto::{
     frame::{ClientEvent, ErrorCode, ServerEvent},
+    ids::ResponseId,
     time::Micros,
 };
 
-pub(crate) use self::ear::JITTER_BUFFER_US;
+pub(crate) use self::playout::JITTER_BUFFER_US;
 use self::{
     ear::Ear,
     mouth::Mouth,
+    sound::Greeting,
     stop::Stop,
     turn::{Next, Tool, Turn},
 };
@@ -114,7 +118,14 @@ pub struct Caller {
     turn_number: u32,
     /// When the user began to speak last, or a turn of silence was over.
     last_begin: Option<Micros>,
-    stop: Option<Stop>,
+    /// When the user could be heard last; [`Micros::NEVER`] while it speaks.
+    spoke: Micros,
+    greeting: Option<Box<Greeting>>,
+    /// The response that the user interrupted last; 0 is none.
+    interrupted: ResponseId,
+    /// Answers that are no longer waited for and may still come.
+    owed: u32,
+    stop: Option<Box<Stop>>,
     tool: Option<Box<Tool>>,
 }
 
@@ -125,7 +136,10 @@ enum Due {
     StopBy,
     SpeechEnd,
     Tool,
+    Mark,
     Act,
+    Inferred,
+    Greeted,
     TurnOver,
     TurnMissed,
     TurnBegin,
@@ -149,6 +163,10 @@ impl Caller {
             turn: None,
             turn_number: 0,
             last_begin: None,
+            spoke: Micros::ZERO,
+            greeting: None,
+            interrupted: ResponseId(0),
+            owed: 0,
             stop: None,
             tool: None,
             plan,
@@ -174,12 +192,12 @@ impl Caller {
     }
 
     /// The transport could not be had, or ended: `cause` tells how.
-    pub fn on_closed(&mut self, cause: FailureCause, _now: Micros, out: &mut Vec<Action>) {
+    pub fn on_closed(&mut self, cause: FailureCause, now: Micros, out: &mut Vec<Action>) {
         match self.life {
             Life::Over => {}
             Life::Dialling | Life::Starting => self.fail(cause, false, out),
-            Life::Live | Life::Leaving => self.end(Finish::Lost(cause), false, out),
-            Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), false, out),
+            Life::Live | Life::Leaving => self.end(Finish::Lost(cause), false, now, out),
+            Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), false, now, out),
         }
     }
 
@@ -244,12 +262,15 @@ impl Caller {
             (self.stop_by, Due::StopBy),
             (self.mouth.speech_end_due(), Due::SpeechEnd),
             (tool, Due::Tool),
+            (self.ear.playout.mark_due(), Due::Mark),
             (turn.map_or(Micros::NEVER, |turn| turn.act_at), Due::Act),
+            (self.ear.unnamed_over(), Due::Inferred),
+            (self.greeting.as_deref().map_or(Micros::NEVER, Greeting::due), Due::Greeted),
             (turn.map_or(Micros::NEVER, |turn| turn.over_at), Due::TurnOver),
             (missed, Due::TurnMissed),
             (self.next.as_ref().map_or(Micros::NEVER, |next| next.at), Due::TurnBegin),
             (self.mouth.frame_due(), Due::Frame),
-            (self.stop.as_ref().map_or(Micros::NEVER, Stop::due), Due::Settle),
+            (self.stop.as_deref().map_or(Micros::NEVER, Stop::due), Due::Settle),
         ] {
             if at < first.0 {
                 first = (at, due);
@@ -270,8 +291,11 @@ impl Caller {
                 Due::StopBy => self.stop_due(now, out),
                 Due::SpeechEnd => self.speech_ended(out),
                 Due::Tool => self.answer_tool(at, out),
+                Due::Mark => self.tell_played(out),
                 Due::Act => self.interrupt(at, now, out),
-                Due::TurnOver => self.finish_turn(Counter::TurnsAnswered, at, now, out),
+                Due::Inferred => self.infer_end(at, now, out),
+                Due::Greeted => self.greeted(at, now, out),
+                Due::TurnOver => self.turn_over(at, now, out),
                 Due::TurnMissed => self.finish_turn(Counter::TurnsMissed, at, now, out),
                 Due::TurnBegin => self.begin_turn(now, out),
                 Due::Frame => self.send_frame(now, out),

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use proto::{dist::Distribution, time::Micros};
 
-use super::{EndKind, Expect, Protocol, Service};
+use super::{EndKind, Expect, Protocol, Service, TurnDetection};
 use crate::audio::Utterance;
 
 /// One scenario: who speaks how, and when sessions begin.
@@ -46,6 +46,13 @@ pub struct ScenarioPlan {
     pub start_timeout: Duration,
     /// What this scenario is for: no error.
     pub expect: Option<Expect>,
+}
+
+impl ScenarioPlan {
+    /// Callers say where their turns are over, and ask for the answers: nobody else finds them.
+    pub fn commits(&self) -> bool {
+        self.service.agent.turn_detection == TurnDetection::None && !self.markers
+    }
 }
 
 /// A place in time where sessions begin.

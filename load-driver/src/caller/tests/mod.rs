@@ -1,6 +1,7 @@
 //! Each transition and each metric, with times computed by hand. Times are milliseconds of the run unless they say otherwise.
 
 mod ends;
+mod foreign;
 mod interruptions;
 mod link;
 mod random;
@@ -118,7 +119,12 @@ pub(super) fn response_end(response: u64, status: ResponseStatus) -> ServerEvent
 }
 
 pub(super) fn audio(sequence: u64, response: u64) -> ServerEvent {
-    ServerEvent::Audio(AgentAudio { sequence, timestamp_us: 0, payload: Bytes::new(), response: ResponseId(response) })
+    ServerEvent::Audio(AgentAudio { sequence, timestamp_us: 0, payload: voice(20), response: ResponseId(response) })
+}
+
+/// So many milliseconds that can be heard.
+pub(super) fn voice(ms: usize) -> Bytes {
+    Bytes::from(vec![1; ms * AudioFormat::Pcm16k.frame_bytes() / 20])
 }
 
 pub(super) fn transcript(turn: u64, last: bool) -> ServerEvent {
