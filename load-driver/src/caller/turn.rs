@@ -39,6 +39,7 @@ pub(super) enum Audible {
 
 /// The turn under way. Times are [`Micros::NEVER`] while not set.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "things that happen once in a turn, in any order")]
 pub(super) struct Turn {
     /// What is still to be done.
     pub(super) act: Act,
