@@ -31,6 +31,7 @@ use crate::shard::Close;
 
 pub use self::{
     body::Whole,
+    ces::Ces,
     grpc::{Admitted, Grpc, HEALTH_NAME, routes},
     websocket::{Frame, close_gently, serve as serve_websocket},
 };

@@ -24,7 +24,7 @@ const WARNING_MS: u32 = 30_000;
 
 /// One session's translator.
 #[derive(Debug)]
-pub(super) struct Ces {
+pub struct Ces {
     client_ref: String,
     /// The resource that holds the session's tools; none before the configuration.
     app: Option<String>,
@@ -48,7 +48,7 @@ fn bad(message: impl Into<String>) -> SessionError {
 
 impl Ces {
     /// For a client that named its session so in the request's head.
-    pub(super) fn new(client_ref: String) -> Self {
+    pub fn new(client_ref: String) -> Self {
         Self {
             client_ref,
             app: None,
