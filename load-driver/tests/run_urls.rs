@@ -30,7 +30,7 @@ scenarios:
     duration: 1s
     gracefulStop: 2s
     start_timeout: 5s
-    conversations: [{{turns: [{{wait: 100ms, say: 200ms, response: 100ms}}]}}]
+    conversations: [{{turns: [{{wait: 100ms, say: {{synth: 200ms}}, response: 100ms}}]}}]
 {more}"
     )
 }
@@ -115,7 +115,7 @@ fn kills_work_under_tls() {
         [("websocket", format!("wss://127.0.0.1:{}{PATH}", tls.port())), ("grpc", format!("https://127.0.0.1:{}", tls.port()))]
     {
         let ends = "    end: [{kind: tcp_fin}, {kind: tcp_rst}, {kind: half_open}, {kind: cancel}, {kind: graceful}]\n";
-        let profile = talk(protocol, ends).replace("sessions: 3", "sessions: 10");
+        let profile = talk(protocol, ends).replace("sessions: 3", "sessions: 30");
         let done = Run::of(&profile).with("--set").with(&tls.target(&url)).with(&tls.ca()).finish().exits(0);
         assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
         for row in done.rows().iter().filter(|row| row.name.ends_with(protocol)) {

@@ -34,7 +34,9 @@ pub fn of_io(error: &io::Error) -> FailureCause {
 
 /// With TLS 1.3 a server that does not like the driver's certificate says so after the handshake.
 fn is_tls(error: &io::Error) -> bool {
+    // HTTP/2 passes on what an error says, and not what it was.
     error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<tokio_rustls::rustls::Error>)
+        || error.to_string().starts_with("received fatal alert")
 }
 
 fn no_descriptors(error: &io::Error) -> bool {
