@@ -165,11 +165,12 @@ async fn settle(core: &RefCell<Core>, clock: Clock) {
 }
 
 async fn send_all(core: &RefCell<Core>, reasons: &Reasons, events: &Sender<EngineEvent>, shard: usize) {
+    let said = reasons.any().then(|| EngineEvent::Said { reasons: reasons.take() });
     let last = {
         let mut core = core.borrow_mut();
-        [EngineEvent::Said { reasons: reasons.take() }, core.take_interval(), core.take_ledger(), EngineEvent::Done { shard }]
+        [core.take_interval(), core.take_ledger(), EngineEvent::Done { shard }]
     };
-    for event in last {
+    for event in said.into_iter().chain(last) {
         // A controller that is gone does not want them.
         let _ = events.send(event).await;
     }
