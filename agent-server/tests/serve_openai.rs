@@ -157,10 +157,11 @@ async fn clients_of_the_first_version_get_its_names() {
 async fn every_way_to_connect_is_a_session() {
     let server = server();
     let browser = [("sec-websocket-protocol", "realtime, openai-insecure-api-key.key, openai-agents-sdk.1")];
-    let ways: [(&str, &[(&'static str, &str)], Option<&str>); 5] = [
-        ("/v1/realtime?model=gpt-realtime", &browser, Some("realtime")),
+    let key = [("api-key", "key")];
+    let ways = [
+        ("/v1/realtime?model=gpt-realtime", &browser[..], Some("realtime")),
         ("/v1//realtime?model=gpt-realtime", &[], None),
-        ("/openai/v1/realtime?model=gpt-realtime", &[("api-key", "key")], None),
+        ("/openai/v1/realtime?model=gpt-realtime", &key, None),
         ("/v1/realtime?call_id=rtc_1", &[], None),
         ("/v1/realtime?intent=transcription", &[], None),
     ];
