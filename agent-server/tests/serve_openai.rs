@@ -306,7 +306,7 @@ async fn speech_during_an_answer_stops_it() {
 
 #[tokio::test]
 async fn turns_are_taken_as_the_client_wants() {
-    let server = Server::start(&["--response=constant(1s)"]);
+    let server = Server::start(&["--response=constant(3s)"]);
     let mut talker = Talker::new(server.address).await;
     let turns = |respond: bool, interrupt: bool| json!({ "audio": { "input": { "turn_detection": { "create_response": respond, "interrupt_response": interrupt } } } });
     talker.update(turns(false, true)).await;
@@ -322,7 +322,7 @@ async fn turns_are_taken_as_the_client_wants() {
     heard.extend(talker.all_until("response.done").await);
     assert_eq!(of(&heard, "input_audio_buffer.committed").len(), 2, "the turn beside the answer is taken");
     let done = &of(&heard, "response.done")[0]["response"];
-    assert_eq!((&done["status"], audio(&heard, None).len()), (&json!("completed"), 50 * 960));
+    assert_eq!((&done["status"], audio(&heard, None).len()), (&json!("completed"), 150 * 960));
     talker.close().await;
     server.expect_ends(&[("completed", 1)]).await;
 }

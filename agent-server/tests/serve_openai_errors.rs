@@ -157,14 +157,14 @@ async fn fifteen_mebibytes_are_taken_at_once_and_more_is_refused() {
 
 #[tokio::test]
 async fn a_session_expires_as_the_api_says() {
-    let server = Server::start(&["--max-duration=1s", "--response=constant(5s)"]);
+    let server = Server::start(&["--max-duration=3s", "--response=constant(5s)"]);
     let mut talker = Talker::new(server.address).await;
     talker.say(json!({ "type": "response.create" })).await;
     let heard = talker.all_until("error").await;
     let error = &heard.last().unwrap()["error"];
     assert_eq!(
         (&error["code"], &error["message"]),
-        (&json!("session_expired"), &json!("Your session hit the maximum duration of 1 second."))
+        (&json!("session_expired"), &json!("Your session hit the maximum duration of 3 seconds."))
     );
     assert_eq!(of(&heard, "response.done")[0]["response"]["status"], "failed");
     assert_eq!(talker.foreign.next().await, Heard::Closed(Some(1001)));
