@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use proto::audio::AudioFormat;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Dialect;
-use crate::profile::Custom;
+use crate::profile::Script;
 
 /// The service that a scenario's sessions use.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -22,7 +23,7 @@ pub struct Service {
     /// What the backend is asked for.
     pub agent: Agent,
     /// What is spoken, where `dialect` is `custom`.
-    pub custom: Option<Custom>,
+    pub custom: Option<Arc<Script>>,
     /// How the backend is reached.
     pub connection: Connection,
 }

@@ -25,6 +25,7 @@ mod target;
 mod threshold;
 mod units;
 mod validate;
+mod words;
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +40,7 @@ pub(crate) use self::error::nearest;
 pub use self::{
     backends::{BackendEntry, Backends, Discovery},
     conversation::{BargeIn, Cancel, Conversation, Say, Says, Tool, Turn},
-    custom::Custom,
+    custom::{Custom, Fill, Hole, Kind, Rule, Script, Template},
     document::Document,
     driver::{Counters, Driver, Http2},
     ends::{Ends, WeightedEnd},
