@@ -19,7 +19,8 @@ impl Scenario {
         if !commits && self.agent.turn_detection == TurnDetection::None {
             c.within("agent", |c| {
                 let message = format!("the dialect `{name}` has no word for the end of a turn");
-                c.error("turn_detection", message, "let the backend find it, or give `custom.send.commit`");
+                let or = if send.is_some() { ", or give `custom.send.commit`" } else { "" };
+                c.error("turn_detection", message, format!("let the backend find it{or}"));
             });
         }
         if !marks && self.markers {
@@ -34,9 +35,9 @@ impl Scenario {
                             c.within(turn, |c| {
                                 let message = format!("the dialect `{name}` has no word that stops an answer");
                                 c.here(message, "interrupt by speech: barge_in: {after: 500ms, say: stop.wav}");
-                            })
-                        })
-                    })
+                            });
+                        });
+                    });
                 });
             }
         }

@@ -62,7 +62,7 @@ impl Custom {
             Some(text) => match parse("audio", text) {
                 Ok(template) if template.has(Hole::Audio) => {}
                 Ok(_) => {
-                    c.error("audio", "the template does not hold `${audio}`", "put `${audio}` where the base64 goes, or write `binary`")
+                    c.error("audio", "the template does not hold `${audio}`", "put `${audio}` where the base64 goes, or write `binary`");
                 }
                 Err((message, help)) => c.error("audio", message, help),
             },
@@ -97,14 +97,13 @@ impl Receive {
             check_matcher(c, "final", last);
         }
         let (required, optional): (&[&str], &[&str]) = match self.kind {
-            Kind::Ready => (&[], &["id"]),
             Kind::Audio if self.binary => (&[], &["binary"]),
             Kind::Audio => (&["data"], &["binary"]),
             Kind::Transcript => (&["text"], &["final"]),
             Kind::AgentText => (&["text"], &[]),
             Kind::ToolCall => (&["id", "name"], &["arguments"]),
             Kind::Error => (&[], &["message", "fatal"]),
-            Kind::Ping => (&[], &["id"]),
+            Kind::Ready | Kind::Ping => (&[], &["id"]),
             Kind::SpeechStarted | Kind::SpeechStopped | Kind::ResponseStart | Kind::TurnEnd | Kind::Interrupted => (&[], &[]),
         };
         let pointers = [

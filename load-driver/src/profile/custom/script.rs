@@ -34,6 +34,7 @@ pub(super) fn parse(key: &str, text: &str) -> Result<Template, (String, String)>
 
 /// The description of a dialect, compiled.
 #[derive(Debug, Clone, PartialEq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "what a description has or has not, each by itself")]
 pub struct Script {
     /// Path and query of the upgrade.
     pub path: String,
