@@ -22,6 +22,21 @@ impl Intake {
         Self { format, sequence: 0, media_us: 0 }
     }
 
+    /// Of what comes next.
+    pub(super) const fn format(&self) -> AudioFormat {
+        self.format
+    }
+
+    /// What comes next is of this format.
+    pub(super) const fn set_format(&mut self, format: AudioFormat) {
+        self.format = format;
+    }
+
+    /// All audio so far, microseconds.
+    pub(super) const fn media_us(&self) -> u64 {
+        self.media_us
+    }
+
     /// Says `audio` to the session. Nothing of it is said when it is no whole number of samples; an empty payload says nothing.
     pub(super) fn take<M>(&mut self, audio: &Bytes, to: &mut Exchange<'_, M>) -> Result<(), SessionError> {
         let sample = self.format.sample_bytes();
