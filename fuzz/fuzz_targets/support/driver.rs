@@ -15,7 +15,13 @@ pub fn run(dialect: Dialect, manual: bool, steps: Vec<Step<'_, Client<'_>>>) {
     let (input, output) = dialect.formats_of(None).expect("every dialect has a format");
     let turn_detection = if manual { TurnDetection::None } else { TurnDetection::ServerVad };
     let agent = Agent { turn_detection, ..Agent::default() };
-    let service = Arc::new(Service { dialect, input, output, agent, ..Service::default() });
+    feed(Service { dialect, input, output, agent, ..Service::default() }, steps);
+}
+
+/// As [`run`], of this service.
+pub fn feed(service: Service, steps: Vec<Step<'_, Client<'_>>>) {
+    let dialect = service.dialect;
+    let service = Arc::new(service);
     let mut channel = Channel::new(&service, dialect.protocol().unwrap_or(Protocol::Grpc), "ref".to_owned());
     channel.answered();
     for step in steps {

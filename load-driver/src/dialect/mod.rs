@@ -16,6 +16,7 @@ use proto::frame::{ClientEvent, ServerEvent, SessionError};
 use crate::plan::{self, Protocol, Service};
 
 mod ces;
+mod course;
 mod custom;
 mod deepgram;
 mod elevenlabs;

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
+    sync::Arc,
 };
 
 use proto::audio::AudioFormat;
@@ -13,7 +14,7 @@ use super::{
     Dialect,
     variables::{expand, has_variable},
 };
-use crate::profile::{Custom, MASK, is_secret_name};
+use crate::profile::{MASK, Script, is_secret_name};
 
 /// The service that a scenario's sessions use.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -27,7 +28,7 @@ pub struct Service {
     /// What the backend is asked for.
     pub agent: Agent,
     /// What is spoken, where `dialect` is `custom`.
-    pub custom: Option<Custom>,
+    pub custom: Option<Arc<Script>>,
     /// How the backend is reached.
     pub connection: Connection,
 }

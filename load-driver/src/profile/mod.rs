@@ -27,6 +27,7 @@ mod threshold;
 mod units;
 mod url;
 mod validate;
+mod words;
 
 use std::{
     collections::BTreeMap,
@@ -42,7 +43,7 @@ pub use self::{
     backends::{BackendEntry, Backends, Discovery},
     connection::{header_error, is_wrong_subprotocol},
     conversation::{BargeIn, Cancel, Conversation, Say, Says, Tool, Turn},
-    custom::Custom,
+    custom::{Custom, Fill, Hole, Kind, Rule, Script, Template},
     document::Document,
     driver::{Counters, Driver, Http2},
     ends::{Ends, WeightedEnd},
