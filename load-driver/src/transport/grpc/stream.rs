@@ -191,6 +191,8 @@ enum State {
 
 /// What a stream is made of, on the way in.
 enum Piece {
+    /// The response's head: a dialect may have heard something in it.
+    Head,
     Message(Bytes),
     Report(Box<OrcaLoadReport>),
 }
@@ -254,8 +256,13 @@ impl GrpcInbound {
                     let head = ready!(Pin::new(response).poll(cx)).map_err(|e| cause::of_h2(&e))?;
                     self.report = orca::report(head.headers());
                     self.channel.borrow_mut().named(head.headers());
-                    self.state = refusal(&head).map_or_else(|| State::Body(head.into_body()), State::Over);
-                    continue;
+                    if let Some(cause) = refusal(&head) {
+                        self.state = State::Over(cause);
+                        continue;
+                    }
+                    self.state = State::Body(head.into_body());
+                    self.channel.borrow_mut().answered();
+                    return Poll::Ready(Ok(Piece::Head));
                 }
                 State::Body(body) => body,
             };
@@ -317,6 +324,7 @@ impl Inbound for GrpcInbound {
                     // What does not go now is dropped, as what the caller says is; a broken stream shows on the next poll.
                     let _ = self.outbound.borrow_mut().send_all(&mut channel);
                 }
+                Ok(Piece::Head) => {}
                 Ok(Piece::Report(report)) => return Poll::Ready(Received::Report(report)),
                 Err(cause) => {
                     // A dialect without a word for goodbye says it now, once.
