@@ -50,8 +50,7 @@ fn measures(done: &Done, metrics: &[&str]) {
     }
 }
 
-const TURN: [&str; 6] =
-    ["connect", "session_startup", "time_to_first_stream", "turn_response", "transcript_first", "transcript_final"];
+const TURN: [&str; 6] = ["connect", "session_startup", "time_to_first_stream", "turn_response", "transcript_first", "transcript_final"];
 
 #[test]
 fn turns_that_the_server_detects() {

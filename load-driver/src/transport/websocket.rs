@@ -57,13 +57,17 @@ impl WebSocketConnector {
     }
 }
 
-fn config() -> WebSocketConfig {
+/// Longest message of a backend that is not ours: it sends as much audio at once as it likes, and gives settings back in full.
+const FOREIGN_MESSAGE_BYTES: usize = 1024 * 1024;
+
+fn config(dialect: Dialect) -> WebSocketConfig {
+    let longest = if dialect == Dialect::Native { MAX_MESSAGE_BYTES } else { FOREIGN_MESSAGE_BYTES };
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(0)
         .max_write_buffer_size(WRITE_BUFFER)
-        .max_message_size(Some(MAX_MESSAGE_BYTES))
-        .max_frame_size(Some(MAX_MESSAGE_BYTES))
+        .max_message_size(Some(longest))
+        .max_frame_size(Some(longest))
 }
 
 /// The request of an upgrade.
@@ -88,7 +92,7 @@ async fn connect(dial: Dial, reasons: Reasons) -> Result<Stream, FailureCause> {
     let mut channel = Channel::new(&dial.service, Protocol::Websocket, dial.client_ref.clone());
     let request = request(&dial, &channel).map_err(|said| failed(FailureCause::Unreachable, said))?;
     let carrier = tls::carry(dial.endpoint.tls.as_ref(), &socket, Speaks::WebSocket).await.map_err(|(cause, said)| failed(cause, said))?;
-    let upgraded = client_async_with_config(request, carrier, Some(config())).await;
+    let upgraded = client_async_with_config(request, carrier, Some(config(service.dialect))).await;
     let (stream, response) = upgraded.map_err(|error| failed(cause::of_upgrade(&error), cause::told_of_upgrade(&error)))?;
     // The session's task is the one that is polling now, so that a write that blocks in a tick wakes it.
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
