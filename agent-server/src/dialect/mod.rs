@@ -26,7 +26,7 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use crate::shard::Close;
 
 pub use self::{
-    grpc::{Grpc, HEALTH_NAME, WithPeer, routes},
+    grpc::{Admitted, Grpc, HEALTH_NAME, routes},
     websocket::{Frame, close_gently, serve as serve_websocket},
 };
 

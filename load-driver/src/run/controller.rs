@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     engine::{EngineEvent, EngineHandle, IntervalReport},
-    ledger::{Ledger, LiveView, SourceId},
+    ledger::{Ledger, LiveView, SourceId, funnel::cause_name},
     record::{Measurements, Metric, Registry, Second, ShardRecorder, histogram},
     report::{Event, Exit, Reporters, RunInfo, Stage},
     system::{ProcessTrack, Sampler},
@@ -116,6 +116,8 @@ pub(super) struct Run {
     pub(super) driver: Usage,
     pub(super) backends: BTreeMap<usize, Usage>,
     pub(super) workers_lost: u64,
+    /// What was said with the first failure of each cause.
+    pub(super) said: BTreeMap<String, String>,
     pub(super) stopped_early: Option<String>,
     pub(super) reasons: Vec<Exit>,
     pub(super) engine: Option<EngineHandle>,
@@ -255,6 +257,11 @@ impl Run {
             EngineEvent::Ledger { shard, entries, complete_to_us } => {
                 self.balancing.entries(source(shard), &entries, complete_to_us);
                 self.ledger.entries(source(shard), entries, complete_to_us);
+            }
+            EngineEvent::Said { reasons } => {
+                for (cause, text) in reasons {
+                    self.said.entry(cause_name(cause)).or_insert(text);
+                }
             }
             EngineEvent::Ready => {}
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
