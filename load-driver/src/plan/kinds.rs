@@ -105,9 +105,9 @@ impl Dialect {
         }
     }
 
-    /// It never says where a response begins and ends: the caller tells by the audio ([`crate::caller`]).
+    /// It never says where a response begins and ends, or not so that it could be relied on: the caller tells by the audio ([`crate::caller`]).
     pub const fn infers_responses(self) -> bool {
-        matches!(self, Self::Twilio | Self::Elevenlabs)
+        matches!(self, Self::Twilio | Self::Pipecat | Self::Elevenlabs)
     }
 }
 
