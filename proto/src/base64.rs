@@ -14,9 +14,10 @@ pub fn encode(bytes: &[u8]) -> String {
 
 /// What `text` stands for, in either alphabet, padded or not; none when it is base64 of nothing.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
-    let [padded, bare] = if text.contains(['-', '_']) { [URL_SAFE, URL_SAFE_NO_PAD] } else { [STANDARD, STANDARD_NO_PAD] };
-    let base64 = if text.ends_with('=') { padded } else { bare };
-    base64.decode_to_vec(text).ok()
+    let padded = text.ends_with('=');
+    let [standard, url_safe] = if padded { [STANDARD, URL_SAFE] } else { [STANDARD_NO_PAD, URL_SAFE_NO_PAD] };
+    // No alphabet takes the other's letters, so the usual one need not be looked for.
+    standard.decode_to_vec(text).or_else(|_| url_safe.decode_to_vec(text)).ok()
 }
 
 #[cfg(test)]
