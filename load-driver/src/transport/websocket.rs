@@ -36,7 +36,7 @@ use super::{
 use crate::{
     dialect::{Channel, SharedChannel, Wire},
     ledger::FailureCause,
-    plan::{Protocol, Service},
+    plan::{Dialect, Protocol, Service},
 };
 
 /// Of a connection; the default of 128 KiB is what an idle session would cost.
