@@ -209,7 +209,7 @@ async fn what_is_wrong_is_told_by_the_status_and_counted() {
     for (message, code, told) in wrong {
         let mut client = Client::open(&server, good()).await.unwrap();
         client.say(message);
-        let status = client.next().await.err().expect("an error");
+        let status = client.next().await.expect_err("an error");
         assert!(status.code() == code && status.message().contains(told), "{status:?}");
     }
     // A call that is dropped is cancelled, which is no half-close.
@@ -224,6 +224,6 @@ async fn who_is_full_says_so_and_who_lived_long_is_warned() {
     let mut client = Client::open(&server, good()).await.unwrap();
     assert_eq!(Client::open(&server, good()).await.err().expect("a refusal").code(), Code::ResourceExhausted);
     assert_eq!(client.next().await.unwrap(), Some(Out::GoAway(v1::GoAway {})));
-    assert_eq!(client.next().await.err().expect("an end").code(), Code::DeadlineExceeded);
+    assert_eq!(client.next().await.expect_err("an end").code(), Code::DeadlineExceeded);
     server.expect_ends(&[("timed_out", 1)]).await;
 }

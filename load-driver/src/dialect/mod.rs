@@ -11,7 +11,7 @@ use std::{borrow::Cow, cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
-use proto::frame::{ClientEvent, ServerEvent, SessionError};
+use proto::frame::{ClientEvent, Outcome, ServerEvent, SessionEnded, SessionError};
 
 use crate::plan::{self, Protocol, Service};
 
@@ -19,6 +19,7 @@ mod ces;
 mod course;
 mod custom;
 mod deepgram;
+mod dialogue;
 mod elevenlabs;
 mod gemini;
 mod native;
@@ -188,6 +189,11 @@ impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Channel").field("client_ref", &self.client_ref).finish_non_exhaustive()
     }
+}
+
+/// What a close says that answers our goodbye, where the dialect has no word for it.
+const fn ended() -> ServerEvent {
+    ServerEvent::Ended(SessionEnded { outcome: Outcome::Completed, duration_ms: 0, frames_in: 0, frames_out: 0 })
 }
 
 /// The dialect of a service, for one session.

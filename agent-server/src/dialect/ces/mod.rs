@@ -244,12 +244,12 @@ impl Dialect for Ces {
                 self.calls.made(call_id);
                 to.message(self.output(Some(Output::ToolCalls(v1::ToolCalls { tool_calls: vec![call] })), false));
             }
-            // There is no word for it: the interruption that cancels a call, or the answer without its result, says it.
-            ServerEvent::ToolCancel { .. } | ServerEvent::AnswerDropped { .. } => {}
             ServerEvent::GoingAway { .. } => to.message(said(Out::GoAway(v1::GoAway {}))),
             ServerEvent::Ended(ended) if ended.outcome == Outcome::Drained => to.message(said(Out::GoAway(v1::GoAway {}))),
-            // What ends the session is in the status of the stream.
+            // What ends the session is in the status of the stream. That a call is cancelled is told by the answer without its result.
             ServerEvent::Accepted(_)
+            | ServerEvent::ToolCancel { .. }
+            | ServerEvent::AnswerDropped { .. }
             | ServerEvent::Speech(_)
             | ServerEvent::Committed { .. }
             | ServerEvent::Answering { .. }

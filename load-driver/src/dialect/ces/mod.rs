@@ -1,29 +1,24 @@
 //! Google CES (`BidiRunSession`) over gRPC.
 //!
-//! The head of the answer is the acceptance, the half-close the goodbye. It names the agent's turns, not the user's: a turn of the user begins with
-//! the first word understood after something else happened. A tool call ends the response that it is in, so that what the agent says after the
-//! result is one of its own.
+//! The head of the answer is the acceptance, the half-close the goodbye. It names the agent's turns, not the user's, nor responses: [`Dialogue`]
+//! does. A tool call ends the response that it is in, so that what the agent says after the result is one of its own.
 
 use std::{borrow::Cow, sync::Arc};
 
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use prost::Message;
 use proto::{
     audio::AudioFormat,
-    frame::{
-        AgentAudio, ClientEvent, ErrorCode, Outcome, ResponseStatus, ServerEvent, SessionAccepted, SessionEnded, SessionError, SessionStart,
-    },
+    frame::{ClientEvent, ErrorCode, ResponseStatus, ServerEvent, SessionAccepted, SessionError, SessionStart},
     google::cloud::ces::v1::{
         self, bidi_session_client_message::MessageType as Out, bidi_session_server_message::MessageType as In,
         session_input::InputType as Input, session_output::OutputType as Output, tool_call,
     },
-    ids::{ResponseId, TurnId},
     structs,
 };
 use serde_json::{Map, Value, json};
 
-use super::{Dialect, Exchange, Wire};
+use super::{Dialect, Exchange, Wire, dialogue::Dialogue, ended};
 use crate::plan::Service;
 
 /// Where the profile names no app.
@@ -35,19 +30,11 @@ pub(super) struct Ces {
     service: Arc<Service>,
     accepted: bool,
     goodbye: bool,
-    turn: u64,
-    turn_open: bool,
-    /// The last turn that a response began after.
-    answered: u64,
-    response: u64,
-    speaking: bool,
+    dialogue: Dialogue,
     /// The agent's turn that was interrupted: what still comes of it is old.
     interrupted: Option<i32>,
     /// The agent's turn that was heard last.
     index: i32,
-    frames: u32,
-    sequence: u64,
-    media_us: u64,
 }
 
 impl Ces {
@@ -57,16 +44,9 @@ impl Ces {
             service: Arc::clone(service),
             accepted: false,
             goodbye: false,
-            turn: 0,
-            turn_open: false,
-            answered: 0,
-            response: 0,
-            speaking: false,
+            dialogue: Dialogue::new(service.output),
             interrupted: None,
             index: 0,
-            frames: 0,
-            sequence: 0,
-            media_us: 0,
         }
     }
 
@@ -97,23 +77,15 @@ impl Ces {
     fn message(&mut self, message: v1::BidiSessionServerMessage, to: &mut Exchange) {
         match message.message_type {
             Some(In::RecognitionResult(result)) => {
-                if !self.turn_open {
-                    self.turn_open = true;
-                    self.turn += 1;
-                }
-                to.event(ServerEvent::Transcript { turn: TurnId(self.turn), text: result.transcript, last: false });
+                let (turn, _) = self.dialogue.understood();
+                to.event(ServerEvent::Transcript { turn, text: result.transcript, last: false });
             }
             Some(In::SessionOutput(output)) => self.output(output, to),
             Some(In::InterruptionSignal(_)) => {
-                self.turn_open = false;
-                if self.speaking {
+                if self.dialogue.speaking() {
                     self.interrupted = Some(self.index);
-                    self.end_response(ResponseStatus::Interrupted, to);
-                } else {
-                    // Whatever is still being played: no response is under way that could be named.
-                    let status = ResponseStatus::Interrupted;
-                    to.event(ServerEvent::ResponseEnd { response: ResponseId(0), status, frames: 0 });
                 }
+                self.dialogue.interrupt(to);
             }
             Some(In::EndSession(_)) => self.ended_by_agent(to),
             Some(In::GoAway(_)) => to.event(ServerEvent::GoingAway { left_ms: 0 }),
@@ -126,9 +98,14 @@ impl Ces {
         let stale = self.interrupted == Some(output.turn_index) && output.turn_index != 0;
         self.index = output.turn_index;
         match output.output_type {
-            Some(Output::Audio(payload)) if !payload.is_empty() => self.hear(payload, stale, to),
+            Some(Output::Audio(payload)) if !payload.is_empty() => {
+                if !stale {
+                    self.interrupted = None;
+                }
+                self.dialogue.audio(payload, stale, to);
+            }
             Some(Output::ToolCalls(calls)) => {
-                self.end_response(ResponseStatus::Completed, to);
+                self.dialogue.end(ResponseStatus::Completed, to);
                 for call in calls.tool_calls {
                     let name = match call.tool_identifier {
                         Some(tool_call::ToolIdentifier::Tool(tool)) => tool.rsplit('/').next().unwrap_or_default().to_owned(),
@@ -143,33 +120,8 @@ impl Ces {
             Some(Output::Audio(_) | Output::Text(_) | Output::Payload(_)) | None => {}
         }
         if output.turn_completed && !stale {
-            self.turn_open = false;
-            self.end_response(ResponseStatus::Completed, to);
-        }
-    }
-
-    fn hear(&mut self, payload: Bytes, stale: bool, to: &mut Exchange) {
-        if !self.speaking && !stale {
-            self.speaking = true;
-            self.interrupted = None;
-            self.frames = 0;
-            self.response += 1;
-            self.turn_open = false;
-            let turn = TurnId(if self.turn > self.answered { self.turn } else { 0 });
-            self.answered = self.turn;
-            to.event(ServerEvent::ResponseStart { response: ResponseId(self.response), turn, text: String::new() });
-        }
-        let length_us = self.service.output.duration_us(payload.len());
-        self.frames = self.frames.saturating_add(1);
-        let audio = AgentAudio { sequence: self.sequence, timestamp_us: self.media_us, payload, response: ResponseId(self.response) };
-        self.sequence += 1;
-        self.media_us = self.media_us.saturating_add(length_us);
-        to.event(ServerEvent::Audio(audio));
-    }
-
-    fn end_response(&mut self, status: ResponseStatus, to: &mut Exchange) {
-        if std::mem::take(&mut self.speaking) {
-            to.event(ServerEvent::ResponseEnd { response: ResponseId(self.response), status, frames: self.frames });
+            self.dialogue.close_turn();
+            self.dialogue.end(ResponseStatus::Completed, to);
         }
     }
 
@@ -189,10 +141,6 @@ impl Ces {
         let response = v1::ToolResponse { id: call_id, response: Some(structs::from_json(response)), ..v1::ToolResponse::default() };
         Input::ToolResponses(v1::ToolResponses { tool_responses: vec![response] })
     }
-}
-
-fn ended() -> ServerEvent {
-    ServerEvent::Ended(SessionEnded { outcome: Outcome::Completed, duration_ms: 0, frames_in: 0, frames_out: 0 })
 }
 
 const fn encoding(format: AudioFormat) -> v1::AudioEncoding {

@@ -1,3 +1,4 @@
+use bytes::Bytes;
 use proto::frame::ClientAudio;
 
 use super::*;

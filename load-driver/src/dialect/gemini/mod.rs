@@ -1,26 +1,22 @@
 //! Gemini Live (`BidiGenerateContent`).
 //!
-//! It names neither turns nor responses: a turn begins with the first word understood after something else happened, a response with its first
-//! audio. Between `interrupted` and `turnComplete` all audio still belongs to what was interrupted. A tool call ends the response that it is in,
-//! so that what the agent says after the result is one of its own.
+//! It names neither turns nor responses: [`Dialogue`] does. Between `interrupted` and `turnComplete` all audio still belongs to what was
+//! interrupted. A tool call ends the response that it is in, so that what the agent says after the result is one of its own.
 
 mod server;
 
 use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 
-use bytes::Bytes;
 use proto::{
     audio::AudioFormat,
     base64,
     frame::{
-        AgentAudio, ClientEvent, ErrorCode, MAX_TEXT_BYTES, Outcome, ResponseStatus, ServerEvent, SessionAccepted, SessionEnded,
-        SessionError, SessionStart, SpeechMarker,
+        ClientEvent, ErrorCode, MAX_TEXT_BYTES, ResponseStatus, ServerEvent, SessionAccepted, SessionError, SessionStart, SpeechMarker,
     },
-    ids::{ResponseId, TurnId},
 };
 use serde_json::{Value, json};
 
-use super::{Dialect, Exchange, Wire};
+use super::{Dialect, Exchange, Wire, dialogue::Dialogue, ended};
 use crate::plan::{Service, TurnDetection};
 
 /// Where the profile names none.
@@ -30,28 +26,27 @@ const SPEECH_RMS: f32 = 300.0;
 /// Tool calls whose names are remembered.
 const CALLS_KEPT: usize = 32;
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    SettingUp,
+    Open,
+    /// We said goodbye.
+    Leaving,
+}
+
 /// One session.
 #[derive(Debug)]
 pub(super) struct GeminiLive {
     service: Arc<Service>,
-    accepted: bool,
-    goodbye: bool,
+    life: Life,
     warned: bool,
     /// The user's speech is marked as begun.
     active: bool,
-    turn: u64,
-    /// More words belong to this turn.
-    turn_open: bool,
+    dialogue: Dialogue,
+    /// Of the turn under way.
     understood: String,
-    /// The last turn that a response began after.
-    answered: u64,
-    response: u64,
-    speaking: bool,
     /// What comes until the turn is complete belongs to a response that is over.
     interrupted: bool,
-    frames: u32,
-    sequence: u64,
-    media_us: u64,
     /// Ids and names.
     calls: VecDeque<(String, String)>,
 }
@@ -61,20 +56,12 @@ impl GeminiLive {
     pub(super) fn new(service: &Arc<Service>) -> Self {
         Self {
             service: Arc::clone(service),
-            accepted: false,
-            goodbye: false,
+            life: Life::SettingUp,
             warned: false,
             active: false,
-            turn: 0,
-            turn_open: false,
+            dialogue: Dialogue::new(service.output),
             understood: String::new(),
-            answered: 0,
-            response: 0,
-            speaking: false,
             interrupted: false,
-            frames: 0,
-            sequence: 0,
-            media_us: 0,
             calls: VecDeque::new(),
         }
     }
@@ -160,7 +147,7 @@ impl GeminiLive {
                 max_duration_ms: 0,
                 idle_timeout_ms: 0,
             }));
-            self.accepted = true;
+            self.life = Life::Open;
         }
         if let Some(activity) = message.voice_activity {
             let started = match activity.voice_activity_type.as_deref() {
@@ -177,7 +164,7 @@ impl GeminiLive {
             self.content(content, to)?;
         }
         for call in message.tool_call.and_then(|call| call.function_calls).unwrap_or_default() {
-            self.end_response(ResponseStatus::Completed, to);
+            self.dialogue.end(ResponseStatus::Completed, to);
             let (call_id, name) = (call.id.unwrap_or_default(), call.name.unwrap_or_default());
             if self.calls.len() == CALLS_KEPT {
                 self.calls.pop_front();
@@ -215,62 +202,32 @@ impl GeminiLive {
             }
             let payload =
                 base64::decode(&blob.data).ok_or_else(|| SessionError::fatal(ErrorCode::BadAudio, "the agent's audio is no base64"))?;
-            self.hear(payload.into(), to);
+            self.dialogue.audio(payload.into(), self.interrupted, to);
         }
         if content.interrupted == Some(true) {
-            self.interrupted = self.response > 0;
-            self.turn_open = false;
-            if !self.speaking {
-                // Whatever is still being played: no response is under way that could be named.
-                let status = ResponseStatus::Interrupted;
-                to.event(ServerEvent::ResponseEnd { response: ResponseId(0), status, frames: 0 });
-            }
-            self.end_response(ResponseStatus::Interrupted, to);
+            self.interrupted |= self.dialogue.speaking();
+            self.dialogue.interrupt(to);
         }
         if content.turn_complete == Some(true) {
-            self.turn_open = false;
             self.interrupted = false;
-            self.end_response(ResponseStatus::Completed, to);
+            self.dialogue.close_turn();
+            self.dialogue.end(ResponseStatus::Completed, to);
         }
         Ok(())
     }
 
     fn transcript(&mut self, text: &str, last: bool, to: &mut Exchange) {
-        if !self.turn_open {
-            self.turn_open = true;
-            self.turn += 1;
+        let (turn, first) = self.dialogue.understood();
+        if first {
             self.understood.clear();
         }
         if self.understood.len() + text.len() <= MAX_TEXT_BYTES {
             self.understood.push_str(text);
         }
-        self.turn_open = !last;
-        to.event(ServerEvent::Transcript { turn: TurnId(self.turn), text: self.understood.clone(), last });
-    }
-
-    fn hear(&mut self, payload: Bytes, to: &mut Exchange) {
-        if !self.speaking && !self.interrupted {
-            self.speaking = true;
-            self.frames = 0;
-            self.response += 1;
-            // Words that come later are told as if of another turn, and are still of one after those that were heard before.
-            self.turn_open = false;
-            let turn = TurnId(if self.turn > self.answered { self.turn } else { 0 });
-            self.answered = self.turn;
-            to.event(ServerEvent::ResponseStart { response: ResponseId(self.response), turn, text: String::new() });
+        if last {
+            self.dialogue.close_turn();
         }
-        let length_us = self.service.output.duration_us(payload.len());
-        self.frames = self.frames.saturating_add(1);
-        let audio = AgentAudio { sequence: self.sequence, timestamp_us: self.media_us, payload, response: ResponseId(self.response) };
-        self.sequence += 1;
-        self.media_us = self.media_us.saturating_add(length_us);
-        to.event(ServerEvent::Audio(audio));
-    }
-
-    fn end_response(&mut self, status: ResponseStatus, to: &mut Exchange) {
-        if std::mem::take(&mut self.speaking) {
-            to.event(ServerEvent::ResponseEnd { response: ResponseId(self.response), status, frames: self.frames });
-        }
+        to.event(ServerEvent::Transcript { turn, text: self.understood.clone(), last });
     }
 }
 
@@ -305,7 +262,9 @@ impl Dialect for GeminiLive {
                 send(&json!({ "clientContent": { "turns": [turn], "turnComplete": false } }), to);
             }
             ClientEvent::End { .. } => {
-                self.goodbye = true;
+                if self.life == Life::Open {
+                    self.life = Life::Leaving;
+                }
                 to.send(Wire::Close(1000));
             }
             ClientEvent::Configure(_)
@@ -332,9 +291,7 @@ impl Dialect for GeminiLive {
     fn closed(&mut self, code: u16, to: &mut Exchange) {
         let error = |code, message: &str| ServerEvent::Error(SessionError::fatal(code, message));
         match code {
-            1000 | 1005 if self.goodbye && self.accepted => {
-                to.event(ServerEvent::Ended(SessionEnded { outcome: Outcome::Completed, duration_ms: 0, frames_in: 0, frames_out: 0 }))
-            }
+            1000 | 1005 if self.life == Life::Leaving => to.event(ended()),
             // The reason is not known here: after a warning it is the deadline.
             1011 if self.warned => to.event(error(ErrorCode::Deadline, "the backend's deadline passed")),
             1007 => to.event(error(ErrorCode::InvalidArgument, "the backend closed with 1007: it takes something for wrong")),

@@ -1,4 +1,4 @@
-use proto::frame::{ClientAudio, ResponseWish};
+use proto::frame::{ClientAudio, Outcome, ResponseWish};
 
 use super::*;
 use crate::plan::Agent;
@@ -69,7 +69,7 @@ fn audio_goes_as_the_service_wants_it_and_speech_is_marked_only_where_the_caller
     let (quiet, loud) = (vec![0, 0, 0, 0xff], AudioFormat::Pcm16k.encode(&[4_000; 320]).to_vec());
     let mark = |started| ClientEvent::Speech(SpeechMarker { started, timestamp_us: 0 });
     let mut by_server = gemini(TurnDetection::ServerVad);
-    assert_eq!(say(&mut by_server, audio(quiet.clone())), [sent.clone()]);
+    assert_eq!(say(&mut by_server, audio(quiet.clone())), std::slice::from_ref(&sent));
     assert_eq!(say(&mut by_server, audio(loud.clone())).len(), 1);
     for event in [mark(true), mark(false), ClientEvent::Commit, ClientEvent::BargeIn { response: None, heard_ms: 0 }] {
         assert_eq!(say(&mut by_server, event), Vec::<Value>::new());
@@ -78,9 +78,9 @@ fn audio_goes_as_the_service_wants_it_and_speech_is_marked_only_where_the_caller
     let mut by_caller = gemini(TurnDetection::None);
     assert_eq!(say(&mut by_caller, audio(quiet.clone())), [sent]);
     // By markers.
-    assert_eq!(say(&mut by_caller, mark(true)), [start.clone()]);
+    assert_eq!(say(&mut by_caller, mark(true)), std::slice::from_ref(&start));
     assert_eq!(say(&mut by_caller, audio(loud.clone())).len(), 1);
-    assert_eq!(say(&mut by_caller, mark(false)), [end.clone()]);
+    assert_eq!(say(&mut by_caller, mark(false)), std::slice::from_ref(&end));
     // By a commit: the first loud audio begins it.
     assert_eq!(say(&mut by_caller, audio(loud))[0], start);
     assert_eq!(say(&mut by_caller, ClientEvent::Commit), [end]);
