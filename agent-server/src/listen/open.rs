@@ -51,10 +51,12 @@ pub(super) async fn open(accepted: Accepted) -> Option<(Io, bool)> {
             return None;
         }
     }
-    let mut stream = match tls.accept(stream).await {
+    let mut stream = match tls.accept(stream).into_fallible().await {
         Ok(stream) => stream,
-        Err(error) => {
+        Err((error, stream)) => {
             tracing::debug!("TLS handshake failed: {error}");
+            // The client has been told why, and shall read it.
+            dialect::close_gently(stream).await;
             return None;
         }
     };

@@ -156,7 +156,15 @@ async fn dial(to: &Dial, connector: &GrpcConnector, closed: &Rc<Cell<bool>>) -> 
     {
         // The ping only knows that the connection is over; its task knows why.
         driver.finished().await;
-        return Err(over.take().map_or_else(|| of_handshake(&error), |(cause, said)| failed(cause, said)));
+        let (cause, said) = over.take().unwrap_or_else(|| (cause::of_h2_handshake(&error), cause::chain(&error)));
+        // No session was asked for yet. With TLS 1.3 a server that misses a certificate goes away after the handshake.
+        return Err(match cause {
+            FailureCause::Eof | FailureCause::Reset if to.endpoint.tls.is_some() => failed(
+                FailureCause::Tls,
+                format!("the server closed right after the TLS handshake ({said}): does it ask for a certificate?"),
+            ),
+            cause => failed(cause, said),
+        });
     }
     Ok(Ready { requests, socket, driver: RefCell::new(Some(driver)) })
 }
