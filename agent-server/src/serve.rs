@@ -31,11 +31,11 @@ pub use crate::config::{ServeArgs, ServerConfig};
 use crate::{
     admin,
     dialect::{self, HEALTH_NAME},
-    fault::{Defect, Defects},
+    fault::{Defect, Defects, Fault, Faults},
     listen::{self, Dealer, Inbox},
     report::{reporter::Reporter, usage::CpuTime},
     runtime::clock::Clock,
-    shard::{Shard, Shared},
+    shard::{Shard, Shared, Wrongs},
     tracker::Sessions,
 };
 
@@ -94,6 +94,16 @@ impl Server {
         for defect in &defects {
             tracing::warn!("THIS SERVER COUNTS WRONGLY ON PURPOSE: {defect:?}");
         }
+        let faults: Vec<Fault> =
+            config.faults.iter().map(|text| text.parse()).collect::<Result<_, _>>().context("failed to read a fault")?;
+        for fault in &faults {
+            let name = fault.kind.name();
+            ensure!(
+                config.max_sessions.is_some() || !fault.kind.needs_cap(),
+                "fault {name} is about the cap of sessions: set --max-sessions"
+            );
+            tracing::warn!("THIS SERVER MISBEHAVES ON PURPOSE: {fault}");
+        }
         let cpu = CpuTime::open(config.report.cpu).context("failed to find the CPU time for load reports")?;
         let listener = listen::bind(config.listen)
             .with_context(|| format!("failed to listen on {}: is another server there? choose a port with --listen", config.listen))?;
@@ -114,11 +124,13 @@ impl Server {
         let backend_id = config.backend_id.clone().unwrap_or_else(|| format!("agent-{}", address.port()));
         let boot_id = format!("{:016x}{:08x}", clock.unix_us(clock.now()), std::process::id());
 
-        let meddler = Defects::new(&defects);
+        let between = !defects.is_empty() || faults.iter().any(|fault| fault.kind.needs_cap());
+        let faults = Arc::new(Faults::new(&faults));
+        let meddler = Defects::with_faults(&defects, Arc::clone(&faults));
         let unix = Box::new(move || clock.unix_us(clock.now()));
-        let between = (!defects.is_empty()).then(|| Arc::clone(&meddler) as Arc<dyn crate::tracker::Meddler>);
+        let between = between.then(|| Arc::clone(&meddler) as Arc<dyn crate::tracker::Meddler>);
         let sessions = Sessions::with_meddler(config.shards, config.max_sessions, unix, between);
-        let shared = Shared::new(clock, config, sessions, meddler, backend_id, boot_id);
+        let shared = Shared::new(clock, config, sessions, Wrongs { defects: meddler, faults }, backend_id, boot_id);
         let shards: Arc<[Arc<Shard>]> = (0..shared.config.shards).map(|_| Shard::new(Arc::clone(&shared))).collect();
         let reporter = Reporter::new(Arc::clone(&shared), cpu.clone());
         let health = HealthReporter::new();
@@ -173,6 +185,9 @@ impl Server {
         }
         for (kind, strikes) in shared.defects.strikes() {
             tracing::warn!("THIS SERVER COUNTED WRONGLY ON PURPOSE: {kind} struck {strikes} times");
+        }
+        for (kind, strikes) in shared.faults.strikes() {
+            tracing::warn!("THIS SERVER MISBEHAVED ON PURPOSE: {kind} struck {strikes} times");
         }
         shared.stop.cancel();
         let _ = timeout(FAREWELL, accept).await;

@@ -54,5 +54,11 @@ pub mod xds {
     }
 }
 
+/// Generated from `schema/pipecat/frames.proto`: what Pipecat's WebSocket transport carries.
+#[allow(missing_docs, clippy::pedantic, reason = "generated; documented in the schema")]
+pub mod pipecat {
+    include!("generated/pipecat.rs");
+}
+
 /// Encoded `FileDescriptorSet` of every schema here, for reflection and protobuf-JSON.
 pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");

@@ -2,8 +2,9 @@
 
 use std::{fs, path::Path};
 
-const SCHEMAS: [&str; 4] = [
+const SCHEMAS: [&str; 5] = [
     "google/cloud/ces/v1/session_service.proto",
+    "pipecat/frames.proto",
     "voiceagent/v1/voiceagent.proto",
     "xds/data/orca/v3/orca_load_report.proto",
     "xds/service/orca/v3/orca.proto",

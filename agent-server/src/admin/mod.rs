@@ -261,6 +261,7 @@ impl Admin {
             virtual_cost_us: self.sum(|s| s.counters.virtual_cost_us.load(Relaxed)),
             load: self.load(&cut),
             defects: shared.defects.strikes(),
+            faults: shared.faults.strikes(),
         }
     }
 

@@ -53,6 +53,9 @@ pub struct SnapshotJson {
     /// Defects that are switched on, and how often each struck.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub defects: BTreeMap<String, u64>,
+    /// Faults that are switched on, and how often each came about.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub faults: BTreeMap<String, u64>,
 }
 
 /// Load of a backend, over its report window.

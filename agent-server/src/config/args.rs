@@ -219,6 +219,13 @@ pub struct ServeArgs {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub defect: Vec<String>,
 
+    /// Misbehaves on purpose as real voice backends do, in this share of the sessions: KIND[=RATE], repeatable (`stale_audio_after_barge_in`,
+    /// `output_gaps`, `ghost_after_hangup`, `silent_session`, `no_turn_end`, `double_response`, `vad_drop`, `cross_talk`, `truncate_edge`,
+    /// `pool_leak`, `admission_race`); `ghost_after_hangup=RATE:TIME` says for how long
+    #[arg(long, env = "AGENT_SERVER_FAULT", value_name = "KIND[=RATE]", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fault: Vec<String>,
+
     /// HTTP/2 flow-control window of a stream, bytes [default: 65536]
     #[arg(long, env = "AGENT_SERVER_HTTP2_STREAM_WINDOW", value_name = "BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -311,6 +318,7 @@ impl ServeArgs {
             report_cost_prior: self.report_cost_prior.or(other.report_cost_prior),
             report_cost_memory: self.report_cost_memory.or(other.report_cost_memory),
             defect: if self.defect.is_empty() { other.defect } else { self.defect },
+            fault: if self.fault.is_empty() { other.fault } else { self.fault },
             http2_stream_window: self.http2_stream_window.or(other.http2_stream_window),
             http2_connection_window: self.http2_connection_window.or(other.http2_connection_window),
             http2_max_streams: self.http2_max_streams.or(other.http2_max_streams),

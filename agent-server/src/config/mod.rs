@@ -69,6 +69,8 @@ pub struct ServerConfig {
     pub report: ReportConfig,
     /// `KIND=RATE` of each defect.
     pub defects: Vec<String>,
+    /// `KIND[=RATE]` of each fault.
+    pub faults: Vec<String>,
     /// Bytes.
     pub http2_stream_window: u32,
     /// Bytes.
@@ -116,6 +118,7 @@ impl ServerConfig {
             seed: args.seed.unwrap_or(1),
             cost: args.cost.unwrap_or_default(),
             defects: args.defect,
+            faults: args.fault,
             http2_stream_window: args.http2_stream_window.unwrap_or(64 * 1024),
             http2_connection_window: args.http2_connection_window.unwrap_or(32 * 1024 * 1024),
             http2_max_streams: args.http2_max_streams.unwrap_or(4096),
@@ -210,13 +213,18 @@ mod tests {
     fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("server.yaml");
-        std::fs::write(&file, "max_sessions: 7\nidle_timeout: 90s\nthink: uniform(1s, 2s)\ndefect: [ghost=0.5]\n").unwrap();
+        std::fs::write(
+            &file,
+            "max_sessions: 7\nidle_timeout: 90s\nthink: uniform(1s, 2s)\ndefect: [ghost=0.5]\nfault: [vad_drop, output_gaps=0.1]\n",
+        )
+        .unwrap();
         let args = parse(&["--config", file.to_str().unwrap(), "--max-sessions", "9"]).with_file().unwrap();
         let config = ServerConfig::resolve(args).unwrap();
         assert_eq!(config.max_sessions, Some(9));
         assert_eq!(config.idle_timeout, Duration::from_secs(90));
         assert_eq!(config.think, Distribution::Uniform(Duration::from_secs(1), Duration::from_secs(2)));
         assert_eq!(config.defects, ["ghost=0.5"]);
+        assert_eq!(config.faults, ["vad_drop", "output_gaps=0.1"]);
         assert_eq!(config.max_duration, Duration::from_mins(20));
     }
 

@@ -2,12 +2,10 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use super::rate::{Rate, duration};
+
 /// Used when `late_decrement` names no duration.
 const DEFAULT_LATENESS: Duration = Duration::from_secs(5);
-/// Longest lateness: no run waits longer.
-const MAX_LATENESS: Duration = Duration::from_hours(1);
-/// Rates are whole parts of this, so that a rate of 0.05 strikes every 20th time exactly.
-const WHOLE: u64 = 1_000_000_000;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,7 +58,8 @@ impl DefectKind {
 pub struct Defect {
     /// What goes wrong.
     pub kind: DefectKind,
-    rate: u64,
+    /// How often.
+    pub rate: Rate,
 }
 
 /// `KIND=RATE[:DURATION]` was something else.
@@ -96,26 +95,22 @@ impl FromStr for Defect {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, value) = text.split_once('=').ok_or_else(|| ParseDefectError::NoRate(text.to_owned()))?;
         let mut kind = DefectKind::from_name(name.trim()).ok_or_else(|| ParseDefectError::UnknownKind(name.to_owned()))?;
-        let (rate, duration) = value.split_once(':').map_or((value, None), |(rate, duration)| (rate, Some(duration)));
-        match (&mut kind, duration) {
+        let (rate, after) = value.split_once(':').map_or((value, None), |(rate, after)| (rate, Some(after)));
+        match (&mut kind, after) {
             (_, None) => {}
-            (DefectKind::LateDecrement { after }, Some(text)) => *after = lateness(text)?,
+            (DefectKind::LateDecrement { after: lateness }, Some(text)) => {
+                *lateness = duration(text).ok_or_else(|| ParseDefectError::Duration(text.trim().to_owned()))?;
+            }
             (other, Some(_)) => return Err(ParseDefectError::NoDurationWanted(other.name())),
         }
-        let bad_rate = || ParseDefectError::Rate { kind: kind.name(), rate: rate.to_owned() };
-        let share: f64 = rate.trim().parse().map_err(|_| bad_rate())?;
-        // NaN fails this too. A rate that rounds to nothing would be a defect that never strikes.
-        let parts = if share > 0.0 && share <= 1.0 { (share * WHOLE as f64).round() as u64 } else { 0 };
-        if parts == 0 {
-            return Err(bad_rate());
-        }
-        Ok(Self { kind, rate: parts })
+        let rate = Rate::parse(rate).ok_or_else(|| ParseDefectError::Rate { kind: kind.name(), rate: rate.to_owned() })?;
+        Ok(Self { kind, rate })
     }
 }
 
 impl fmt::Display for Defect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.kind.name(), self.rate as f64 / WHOLE as f64)?;
+        write!(f, "{}={}", self.kind.name(), self.rate)?;
         match self.kind {
             DefectKind::LateDecrement { after } => write!(f, ":{}ms", after.as_millis()),
             _ => Ok(()),
@@ -123,77 +118,9 @@ impl fmt::Display for Defect {
     }
 }
 
-fn lateness(text: &str) -> Result<Duration, ParseDefectError> {
-    let bad = || ParseDefectError::Duration(text.to_owned());
-    let text = text.trim();
-    let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
-    let (number, unit) = text.split_at(unit_at);
-    let number: u64 = number.parse().map_err(|_| bad())?;
-    let milliseconds = match unit {
-        "ms" => Some(number),
-        "s" => number.checked_mul(1_000),
-        "m" => number.checked_mul(60_000),
-        "h" => number.checked_mul(3_600_000),
-        _ => None,
-    };
-    let lateness = Duration::from_millis(milliseconds.ok_or_else(bad)?);
-    if lateness.is_zero() || lateness > MAX_LATENESS { Err(bad()) } else { Ok(lateness) }
-}
-
-/// Strikes by error diffusion, not by chance: the first event, and from then on the rate exactly.
-#[derive(Debug)]
-pub struct Diffusion {
-    rate: u64,
-    error: u64,
-    strikes: u64,
-}
-
-impl Diffusion {
-    /// At the rate of a defect.
-    pub fn new(defect: Defect) -> Self {
-        Self { rate: defect.rate, error: WHOLE - defect.rate, strikes: 0 }
-    }
-
-    /// One qualifying event: is it struck?
-    pub fn strike(&mut self) -> bool {
-        self.error += self.rate;
-        let struck = self.error >= WHOLE;
-        if struck {
-            self.error -= WHOLE;
-            self.strikes += 1;
-        }
-        struck
-    }
-
-    /// So far.
-    pub fn strikes(&self) -> u64 {
-        self.strikes
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn struck(text: &str, events: usize) -> Vec<usize> {
-        let mut diffusion = Diffusion::new(text.parse().unwrap());
-        (0..events).filter(|_| diffusion.strike()).collect()
-    }
-
-    #[test]
-    fn the_first_event_strikes_and_then_every_nth() {
-        assert_eq!(struck("ghost=0.05", 61), [0, 20, 40, 60]);
-        assert_eq!(struck("ghost=1", 4), [0, 1, 2, 3]);
-        assert_eq!(struck("ghost=0.4", 10), [0, 3, 5, 8]);
-    }
-
-    #[test]
-    fn the_share_is_exact_over_any_length() {
-        for percent in 1..=100 {
-            let strikes = struck(&format!("ghost={}", f64::from(percent) / 100.0), 10_000).len();
-            assert_eq!(strikes, percent as usize * 100);
-        }
-    }
 
     #[test]
     fn every_kind_parses_and_prints() {

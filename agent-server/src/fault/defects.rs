@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use super::{
     defect::{Defect, DefectKind},
     fates::{Fate, Fates},
+    faults::Faults,
+    kind::FaultKind,
 };
 use crate::tracker::{Entry, Meddler, Outcome, Sessions, Snapshot};
 
@@ -21,6 +23,8 @@ const TEAR: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Defects {
     state: Mutex<State>,
+    /// Of these, those that are about places: sessions are counted right, and the cap is kept wrong.
+    faults: Arc<Faults>,
 }
 
 #[derive(Debug)]
@@ -35,7 +39,13 @@ struct State {
 impl Defects {
     /// Of the listed kinds; of a kind that is listed twice the last holds.
     pub fn new(defects: &[Defect]) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State { fates: Fates::new(defects), withheld: BTreeSet::new(), late: BTreeMap::new() }) })
+        Self::with_faults(defects, Arc::new(Faults::new(&[])))
+    }
+
+    /// As [`Self::new`], with the faults that are about places.
+    pub fn with_faults(defects: &[Defect], faults: Arc<Faults>) -> Arc<Self> {
+        let state = State { fates: Fates::new(defects), withheld: BTreeSet::new(), late: BTreeMap::new() };
+        Arc::new(Self { state: Mutex::new(state), faults })
     }
 
     /// How often each kind that is switched on has struck, by name.
@@ -80,7 +90,13 @@ impl Meddler for Defects {
             return sessions.count_end(entry, outcome, now);
         };
         match state.fates.of_end(outcome) {
-            Fate::Counted => sessions.count_end(entry, outcome, now),
+            Fate::Counted => {
+                let counted = sessions.count_end(entry, outcome, now);
+                if counted && outcome == Outcome::Cancelled && self.faults.struck(FaultKind::PoolLeak).is_some() {
+                    sessions.lose_place();
+                }
+                counted
+            }
             Fate::CountedTwice => {
                 let counted = sessions.count_end(entry, outcome, now);
                 sessions.count_false_end(entry, phase, Outcome::Cancelled);
@@ -99,6 +115,14 @@ impl Meddler for Defects {
         if self.state.lock().fates.struck(DefectKind::DecrementOnReject) {
             sessions.count_false_end_of_refused(client_ref, Outcome::Cancelled);
         }
+    }
+
+    fn races(&self) -> bool {
+        self.faults.on(FaultKind::AdmissionRace)
+    }
+
+    fn lets_in(&self) -> bool {
+        self.faults.struck(FaultKind::AdmissionRace).is_some()
     }
 
     fn settle(&self, sessions: &Sessions) {

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::defect::{Defect, DefectKind, Diffusion};
+use super::{
+    defect::{Defect, DefectKind},
+    rate::Diffusion,
+};
 use crate::tracker::Outcome;
 
 /// What becomes of an end.
@@ -27,7 +30,7 @@ impl Fates {
     pub fn new(defects: &[Defect]) -> Self {
         let mut by_name: BTreeMap<&str, Defect> = BTreeMap::new();
         by_name.extend(defects.iter().map(|defect| (defect.kind.name(), *defect)));
-        Self(by_name.into_values().map(|defect| (defect.kind, Diffusion::new(defect))).collect())
+        Self(by_name.into_values().map(|defect| (defect.kind, Diffusion::new(defect.rate))).collect())
     }
 
     /// There is one.

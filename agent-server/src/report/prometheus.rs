@@ -92,7 +92,9 @@ impl Collector for Scrape {
         out.gauge("agent_server_resident_bytes", "Resident memory of the process", [([], s.rss_bytes as i64)])?;
         out.gauge("agent_server_draining", "1 when no new session is taken", [([], i64::from(s.draining))])?;
         let strikes = s.defects.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
-        out.counter("agent_server_defect_strikes", "THIS SERVER COUNTS WRONGLY ON PURPOSE if any kind is listed", strikes)
+        out.counter("agent_server_defect_strikes", "THIS SERVER COUNTS WRONGLY ON PURPOSE if any kind is listed", strikes)?;
+        let strikes = s.faults.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
+        out.counter("agent_server_fault_strikes", "THIS SERVER MISBEHAVES ON PURPOSE if any kind is listed", strikes)
     }
 }
 
@@ -168,6 +170,7 @@ mod tests {
             virtual_cost_us: 0,
             load: LoadJson { used_us: 1_500, cores: 2.0, utilization: 0.45, rate: 3.5, effective_capacity: 125.0, ..LoadJson::default() },
             defects: BTreeMap::from([("ghost".to_owned(), 1)]),
+            faults: BTreeMap::from([("vad_drop".to_owned(), 2)]),
         };
         let extra = Extra { connections: 1, silent: 0, unread: 0, dropped: 7, refused: BTreeMap::from([(ErrorCode::NotStarted, 2)]) };
         let text = text(snapshot, extra);
@@ -177,6 +180,7 @@ mod tests {
             "agent_server_sessions_active{phase=\"listening\"} 2",
             "agent_server_streams_refused_total{code=\"not_started\"} 2",
             "agent_server_defect_strikes_total{kind=\"ghost\"} 1",
+            "agent_server_fault_strikes_total{kind=\"vad_drop\"} 2",
             "agent_server_events_dropped_total 7",
             "agent_server_load_cpu_microseconds_total 1500",
             "agent_server_load_cores 2.0",

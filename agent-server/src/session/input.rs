@@ -44,7 +44,9 @@ impl Session {
                 Ok(())
             }
             ClientEvent::Respond(wish) => self.respond(wish, now, out),
-            ClientEvent::Truncate { response, .. } => self.check_response(response),
+            ClientEvent::Truncate { response, heard_ms } => {
+                self.check_response(response).map(|()| self.truncated(response, heard_ms, now, out))
+            }
             // A mock's bot waits for neither.
             ClientEvent::Played { .. } | ClientEvent::Digit(_) => Ok(()),
             ClientEvent::BargeIn { response, heard_ms } => self.stop(response, ResponseStatus::Interrupted, Some(heard_ms), now, out),
@@ -137,7 +139,7 @@ impl Session {
         if named.map_or(self.state.is_answering(), |response| self.state.is_speaking(response)) {
             let next = self.idle();
             let old = self.enter(next, now, out);
-            old.close(status, heard_ms, now, out);
+            self.close_early(old, status, heard_ms, now, out);
         }
         Ok(())
     }

@@ -44,6 +44,8 @@
 //! | disconnect | cancelled | none: nobody listens | |
 //! | keepalive | timed out | none | |
 //!
+//! What goes wrong on purpose is apart from all this (`trouble`), and hooked in where it changes the course.
+//!
 //! # Errors
 //!
 //! What breaks the order or framing of the protocol is fatal; what is wrong with one message costs that message and a warning.
@@ -60,6 +62,7 @@
 //! | `Deadline`, `Idle` | yes, as timed out | |
 
 mod input;
+mod trouble;
 mod turn;
 mod validate;
 
@@ -75,10 +78,14 @@ use proto::{
     time::Micros,
 };
 
-use self::turn::{State, UserTurn};
 pub use self::validate::{MAX_RESPONSE_HINT_MS, after_end, validate_start};
+use self::{
+    trouble::Trouble,
+    turn::{State, UserTurn},
+};
 use crate::{
     cost::CostSpec,
+    fault::FaultKind,
     pipeline::{tts::Voice, vad::Vad},
     tracker::Phase,
 };
@@ -126,6 +133,8 @@ pub enum Effect {
     /// Charge the synthetic cost of one frame: 20 ms of user audio while the user speaks, of agent audio while the agent does, of time in any
     /// other phase that costs something.
     Cost(Phase),
+    /// Something went wrong on purpose.
+    Fault(FaultKind),
     /// Count the end, close the stream. The last effect of a session.
     End {
         /// As counted.
@@ -172,6 +181,8 @@ pub struct Session {
     next_sequence: u64,
     frames_in: u64,
     frames_out: u64,
+    /// What goes wrong on purpose; none in an honest session.
+    trouble: Option<Box<Trouble>>,
 }
 
 impl Session {
@@ -231,6 +242,7 @@ impl Session {
             next_sequence: 0,
             frames_in: 0,
             frames_out: 0,
+            trouble: None,
             config,
         };
         session.charge_from(now);
@@ -309,6 +321,7 @@ impl Session {
         while self.stage_due() <= now {
             self.advance(now, out);
         }
+        self.step_trouble(now, out);
         self.charge(now, out);
     }
 
@@ -317,7 +330,12 @@ impl Session {
         if self.ended() {
             return Micros::NEVER;
         }
-        self.stage_due().min(self.cost_due).min(self.deadline).min(self.warn_at).min(self.last_message + self.idle_timeout)
+        self.stage_due()
+            .min(self.trouble_due())
+            .min(self.cost_due)
+            .min(self.deadline)
+            .min(self.warn_at)
+            .min(self.last_message + self.idle_timeout)
     }
 
     /// True once `End` was emitted.

@@ -12,6 +12,8 @@ use super::*;
 
 mod ends;
 mod properties;
+mod taking;
+mod trouble;
 mod turns;
 
 const THINK: u64 = 300;
@@ -188,6 +190,7 @@ impl Bench {
 fn word(effect: &Effect) -> Option<String> {
     Some(match effect {
         Effect::Cost(_) => return None,
+        Effect::Fault(kind) => format!("!{}", kind.name()),
         Effect::Phase(phase) => format!("[{}]", phase.name()),
         Effect::End { outcome, error } => format!("END {outcome}{}", error.as_ref().map_or(String::new(), |e| format!(" {:?}", e.code))),
         Effect::Send(event) => match event {

@@ -71,13 +71,18 @@ pub(super) struct Reply {
 /// An answer that is being spoken.
 #[derive(Debug)]
 pub(super) struct Speaking {
-    response: ResponseId,
-    composition: Composition,
+    pub(super) response: ResponseId,
+    pub(super) composition: Composition,
     start: Micros,
-    sent: u32,
+    pub(super) sent: u32,
 }
 
 impl Speaking {
+    /// Begins at `start`.
+    pub(super) const fn new(response: ResponseId, composition: Composition, start: Micros) -> Self {
+        Self { response, composition, start, sent: 0 }
+    }
+
     /// When frame `sent` is due: an absolute schedule, so that lateness never adds up.
     fn next_frame(&self) -> Micros {
         Micros(self.start.0.saturating_add(u64::from(self.sent) * FRAME_US))
@@ -88,7 +93,7 @@ impl Speaking {
         now.since(self.start).as_millis().min(u128::from(self.sent_ms())) as u32
     }
 
-    fn sent_ms(&self) -> u32 {
+    pub(super) fn sent_ms(&self) -> u32 {
         self.sent.saturating_mul(FRAME_MS as u32)
     }
 }
@@ -220,6 +225,9 @@ impl Session {
         if matches!(self.state, UserSpeaking(_) | Ended) || self.overlap.is_some() {
             return;
         }
+        if self.misses_speech(now, out) {
+            return;
+        }
         self.turns += 1;
         let recogniser = Recogniser::new(mix(self.config.seed, self.number, self.turns), now);
         let turn = Box::new(UserTurn { onset_us, since: now, recogniser });
@@ -240,7 +248,7 @@ impl Session {
                 self.hint = reply.hint.take();
             }
         }
-        old.close(ResponseStatus::Interrupted, None, now, out);
+        self.close_early(old, ResponseStatus::Interrupted, None, now, out);
     }
 
     pub(super) fn speech_stopped(&mut self, at_us: u64, now: Micros, out: &mut Vec<Effect>) {
@@ -298,6 +306,9 @@ impl Session {
                 "nothing was heard since the last turn: send audio before a commit",
             ));
         }
+        if self.falls_silent(out) {
+            return Ok(());
+        }
         let said = self.hint.as_ref().and_then(|h| h.text.as_deref());
         let text = if let UserSpeaking(turn) = &self.state {
             let text = turn.recogniser.last(said, self.heard_us);
@@ -324,6 +335,9 @@ impl Session {
 
     /// The client asks for an answer.
     pub(super) fn respond(&mut self, wish: ResponseWish, now: Micros, out: &mut Vec<Effect>) -> Result<(), SessionError> {
+        if self.falls_silent(out) {
+            return Ok(());
+        }
         match &self.state {
             Ended => return Ok(()),
             Thinking { .. } | AgentSpeaking(_) => {
@@ -404,9 +418,10 @@ impl Session {
         }
         self.responses += 1;
         let response = ResponseId(self.responses);
+        self.begins_to_answer(reply.turn, &reply.said, out);
         let Reply { turn, composition, .. } = *reply;
         let text = made_up(composition.seed, heard_words(composition.frames.saturating_mul(FRAME_MS as u32)).max(1));
-        self.enter(AgentSpeaking(Box::new(Speaking { response, composition, start: now, sent: 0 })), now, out);
+        self.enter(AgentSpeaking(Box::new(Speaking::new(response, composition, now))), now, out);
         out.push(Effect::Send(ServerEvent::ResponseStart { response, turn, text }));
         self.speak(now, out);
     }
@@ -426,11 +441,17 @@ impl Session {
             })));
             speaking.sent += 1;
             self.frames_out += 1;
+            if let Some(trouble) = &self.trouble {
+                speaking.start += trouble.hole(speaking.sent, mix(self.config.seed, self.number, self.frames_out), out);
+            }
         }
         if speaking.sent == composition.frames {
             let next = self.idle();
             let old = self.enter(next, now, out);
-            old.close(ResponseStatus::Completed, None, now, out);
+            if !self.keeps_end(now, out) {
+                old.close(ResponseStatus::Completed, None, now, out);
+            }
+            self.answer_again(now, out);
         }
     }
 
@@ -475,6 +496,11 @@ fn names(said: &str, tool: &str) -> bool {
 }
 
 impl Reply {
+    /// To a turn whose words were told before.
+    pub(super) fn to(turn: TurnId, composition: Composition) -> Self {
+        Self { turn, composition, hint: None, said: String::new(), last_transcript: Micros::NEVER }
+    }
+
     /// Sends the final transcript, once.
     fn transcribe(&mut self, out: &mut Vec<Effect>) {
         if self.last_transcript != Micros::NEVER {

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use proto::frame::{ClientEvent, ErrorCode, ServerEvent, SessionError, SessionStart};
+use proto::frame::{ClientEvent, ErrorCode, Outcome, ServerEvent, SessionError, SessionStart};
 
 use super::{Close, Ending, Shard, Shared, Slot};
 use crate::{listen::Peer, session::validate_start};
@@ -182,8 +182,15 @@ impl Link {
     }
 
     fn lost(&self, peer: &Peer) {
+        let faults = &self.shard.shared.faults;
         self.shard.lose(&self.slot, |session, now, out| {
-            if peer.is_silent() {
+            if session.haunts() {
+                return;
+            }
+            let outcome = if peer.is_silent() { Outcome::TimedOut } else { Outcome::Cancelled };
+            if let Some(afterlife) = faults.of_hangup() {
+                session.haunt(outcome, now + afterlife, now);
+            } else if peer.is_silent() {
                 session.on_keepalive_timeout(now, out);
             } else {
                 session.on_disconnect(now, out);

@@ -35,7 +35,7 @@ use self::{conversation::Link, queue::SendQueue};
 pub use self::{
     conversation::{Conversation, Next},
     ending::Ending,
-    shared::{Counters, Shared},
+    shared::{Counters, Shared, Wrongs},
 };
 use crate::{
     runtime::{ticker::Ticker, wheel::Wheel},
@@ -159,7 +159,11 @@ impl Shard {
         let wait = self.shared.virtual_delay().unwrap_or_default();
         let now = self.shared.clock.now();
         let mut scratch = self.scratch.lock();
-        let session = Session::new(Arc::clone(&self.shared.session), counted.number(), counted.id(), start, wait, now, &mut scratch);
+        let fates = self.shared.faults.of_session();
+        let mut session = Session::new(Arc::clone(&self.shared.session), counted.number(), counted.id(), start, wait, now, &mut scratch);
+        if !fates.is_empty() {
+            session.doom(fates, now + wait, &mut scratch);
+        }
         let mut state = SlotState {
             session,
             counted,
@@ -231,6 +235,8 @@ impl Shard {
     fn apply(&self, state: &mut SlotState, effects: &mut Vec<Effect>) {
         for effect in effects.drain(..) {
             match effect {
+                // Nobody is there to hear it.
+                Effect::Send(_) if state.session.haunts() => {}
                 Effect::Send(event) => {
                     if let ServerEvent::Error(error) = &event {
                         tracing::debug!(code = ?error.code, fatal = error.fatal, "session error: {error}");
@@ -242,6 +248,7 @@ impl Shard {
                 Effect::Phase(phase) => {
                     state.counted.set_phase(phase);
                 }
+                Effect::Fault(kind) => self.shared.faults.came_about(kind),
                 Effect::Cost(phase) => self.account(self.shared.config.cost.charge(phase)),
                 Effect::End { outcome, error } => {
                     state.counted.end(outcome);

@@ -14,9 +14,23 @@ use proto::frame::ErrorCode;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::ServerConfig, fault::Defects, processor::Processor, report::reporter::Board, runtime::clock::Clock, session::SessionConfig,
+    config::ServerConfig,
+    fault::{Defects, Faults},
+    processor::Processor,
+    report::reporter::Board,
+    runtime::clock::Clock,
+    session::SessionConfig,
     tracker::Sessions,
 };
+
+/// What goes wrong on purpose.
+#[derive(Debug)]
+pub struct Wrongs {
+    /// In the counts.
+    pub defects: Arc<Defects>,
+    /// In the sessions.
+    pub faults: Arc<Faults>,
+}
 
 /// One server process.
 #[derive(Debug)]
@@ -31,6 +45,8 @@ pub struct Shared {
     pub sessions: Arc<Sessions>,
     /// Stands between them and their counts; honest when no defect is switched on.
     pub defects: Arc<Defects>,
+    /// What goes wrong in sessions; nothing when no fault is switched on.
+    pub faults: Arc<Faults>,
     /// Stable name.
     pub backend_id: String,
     /// New with every process.
@@ -56,7 +72,7 @@ impl Shared {
         clock: Clock,
         config: ServerConfig,
         sessions: Arc<Sessions>,
-        defects: Arc<Defects>,
+        wrongs: Wrongs,
         backend_id: String,
         boot_id: String,
     ) -> Arc<Self> {
@@ -67,7 +83,8 @@ impl Shared {
             board: Board::new(&config.report),
             config,
             sessions,
-            defects,
+            defects: wrongs.defects,
+            faults: wrongs.faults,
             backend_id,
             boot_id,
             draining: AtomicBool::new(false),

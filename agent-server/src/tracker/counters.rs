@@ -253,6 +253,26 @@ impl Tracker {
         }
     }
 
+    /// The cap is reached, and not yet passed.
+    pub fn just_full(&self) -> bool {
+        self.cap.as_ref().is_some_and(|cap| cap.taken.load(Ordering::Acquire) == cap.max)
+    }
+
+    /// Admits a session over the cap; none when there is one over it already. Only faults made on purpose call this.
+    pub fn start_over_cap(&self, home: usize) -> Option<Seat> {
+        self.cap.as_ref().filter(|cap| cap.take_up_to(cap.max.saturating_add(1)))?;
+        let home = home & (self.shards.len() - 1);
+        self.shards[home].count(STARTED);
+        Some(Seat { state: AtomicU8::new(State::In(FIRST_PHASE).code()), home: home as u16 })
+    }
+
+    /// Takes a place for nobody. Only faults made on purpose call this.
+    pub fn lose_place(&self) {
+        if let Some(cap) = &self.cap {
+            cap.take_up_to(cap.max);
+        }
+    }
+
     /// Reads every counter at one instant, or says that it could not.
     pub fn snapshot(&self) -> Snapshot {
         self.snapshot_within(SNAPSHOT_TRIES)
@@ -333,7 +353,11 @@ impl Shard {
 
 impl Cap {
     fn take(&self) -> bool {
-        self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| (taken < self.max).then(|| taken + 1)).is_ok()
+        self.take_up_to(self.max)
+    }
+
+    fn take_up_to(&self, most: u64) -> bool {
+        self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| (taken < most).then(|| taken + 1)).is_ok()
     }
 
     /// Stops at zero, which only false ends can reach.

@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod foreign;
+pub mod openai;
 pub mod tls;
 
 use std::{

@@ -124,6 +124,7 @@ impl Caller {
     pub(super) fn begin_turn(&mut self, now: Micros, out: &mut Vec<Action>) {
         let Some(Next { at, plan }) = self.next.take() else { return };
         self.last_begin = Some(at);
+        out.extend(plan.dtmf.chars().map(|key| Action::Send(ClientEvent::Digit(key))));
         match plan.says {
             Some(says) => self.ask(says, plan.act, plan.response_ms, at, out),
             None => self.next_turn(at, at, now, out),

@@ -69,6 +69,7 @@ fn snapshot(boot: &str, next_end: u64) -> SnapshotJson {
         virtual_cost_us: 0,
         load: agent_server::admin::wire::LoadJson::default(),
         defects: BTreeMap::new(),
+        faults: BTreeMap::new(),
     }
 }
 

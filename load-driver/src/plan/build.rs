@@ -118,7 +118,13 @@ impl Speaker<'_> {
             (_, _, Some(tool)) => ActTemplate::Tool { name: tool.name.clone(), takes: tool.takes.0.clone() },
             _ => ActTemplate::Listen,
         };
-        Ok(TurnTemplate { wait, says: self.says(&from.say)?, act, response: from.response.as_ref().map(|length| length.0.clone()) })
+        Ok(TurnTemplate {
+            wait,
+            says: self.says(&from.say)?,
+            act,
+            response: from.response.as_ref().map(|length| length.0.clone()),
+            dtmf: from.dtmf.as_deref().unwrap_or_default().into(),
+        })
     }
 
     /// Each thing has the same chance, however many variants it has: others are repeated to match.

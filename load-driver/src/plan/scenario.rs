@@ -90,6 +90,8 @@ pub struct TurnTemplate {
     pub act: ActTemplate,
     /// Length of the answer that the mock is asked for.
     pub response: Option<Distribution>,
+    /// Keys that are pressed when it begins; empty for none.
+    pub dtmf: Arc<str>,
 }
 
 /// When a turn begins.

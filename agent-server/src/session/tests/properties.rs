@@ -56,6 +56,7 @@ impl Rules {
                 }
                 self.ended = true;
             }
+            Effect::Fault(kind) => panic!("{} in an honest session", kind.name()),
             Effect::Send(event) => self.hear(at, event),
         }
     }

@@ -1,7 +1,9 @@
 //! Each transition and each metric, with times computed by hand. Times are milliseconds of the run unless they say otherwise.
 
+mod behaviour;
 mod ends;
 mod foreign;
+mod inferred;
 mod interruptions;
 mod link;
 mod random;
@@ -55,7 +57,7 @@ pub(super) fn says() -> Vec<Arc<Utterance>> {
 }
 
 pub(super) fn turn(wait: u64, act: ActTemplate) -> TurnTemplate {
-    TurnTemplate { wait: WaitTemplate::After(constant(wait)), says: says(), act, response: None }
+    TurnTemplate { wait: WaitTemplate::After(constant(wait)), says: says(), act, response: None, dtmf: "".into() }
 }
 
 pub(super) fn scenario(turns: Vec<TurnTemplate>) -> ScenarioPlan {

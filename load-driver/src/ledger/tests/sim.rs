@@ -447,6 +447,7 @@ impl World {
                 virtual_cost_us: 0,
                 load: agent_server::admin::wire::LoadJson::default(),
                 defects: BTreeMap::new(),
+                faults: BTreeMap::new(),
             },
             ends: None,
             sessions: self.registry.then(|| server.live.iter().map(session).collect()),

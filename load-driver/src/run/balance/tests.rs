@@ -119,6 +119,7 @@ fn snapshot(ms: u64, backend: usize, active: i64) -> SnapshotJson {
         virtual_cost_us: 0,
         load: LoadJson::default(),
         defects: BTreeMap::new(),
+        faults: BTreeMap::new(),
     }
 }
 
