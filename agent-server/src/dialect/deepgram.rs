@@ -59,10 +59,7 @@ struct Conversation {
     client_ref: String,
     request_id: String,
     started: bool,
-    input: AudioFormat,
     intake: Intake,
-    /// Media time of the client's audio so far.
-    heard_us: u64,
     /// Media time at which the user's speech ended, until the answer to it began.
     speech_end_us: Option<u64>,
     user_speaks: bool,
@@ -78,9 +75,7 @@ impl Conversation {
             client_ref,
             request_id,
             started: false,
-            input: AudioFormat::default(),
             intake: Intake::new(AudioFormat::default()),
-            heard_us: 0,
             speech_end_us: None,
             user_speaks: false,
             agent_works: false,
@@ -96,8 +91,7 @@ impl Conversation {
         match Settings::read(message, &self.client_ref) {
             Ok(Settings { start, greets }) => {
                 self.started = true;
-                self.input = start.input;
-                self.intake = Intake::new(start.input);
+                self.intake.set_format(start.input);
                 to.event(ClientEvent::Start(start));
                 if greets {
                     to.event(ClientEvent::Respond(ResponseWish { tool: ToolChoice::Never, text: None }));
@@ -195,9 +189,8 @@ impl Conversation {
             let message = "audio came before the settings: send `Settings` first";
             return to.error(SessionError::fatal(ErrorCode::NotStarted, message));
         }
-        match self.intake.take(audio, to) {
-            Ok(()) => self.heard_us = self.heard_us.saturating_add(self.input.duration_us(audio.len())),
-            Err(error) => to.error(error),
+        if let Err(error) = self.intake.take(audio, to) {
+            to.error(error);
         }
     }
 
@@ -212,7 +205,7 @@ impl Conversation {
     /// Latencies by the client's audio, the one clock at hand: 0 where no speech was answered.
     fn response_starts(&mut self, text: &str, to: &mut Exchange<'_, Frame>) {
         self.agent_works = true;
-        let waited_us = self.speech_end_us.take().map_or(0, |end| self.heard_us.saturating_sub(end));
+        let waited_us = self.speech_end_us.take().map_or(0, |end| self.intake.media_us().saturating_sub(end));
         let seconds = waited_us as f64 / 1e6;
         say(to, &json!({"type": "AgentStartedSpeaking", "total_latency": seconds, "tts_latency": 0.0, "ttt_latency": seconds}));
         say(to, &json!({"type": "ConversationText", "role": "assistant", "content": text}));

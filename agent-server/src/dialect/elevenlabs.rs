@@ -92,11 +92,7 @@ struct Conversation {
     greets: bool,
     /// The client asked for text alone.
     text_only: bool,
-    /// Of the client's audio.
-    format: AudioFormat,
     intake: Intake,
-    /// Media time of the client's audio so far.
-    heard_us: u64,
     /// Number of the last `audio`.
     event: u64,
     pings: Pings,
@@ -127,9 +123,7 @@ struct Incoming<'a> {
 impl Conversation {
     fn new(start: SessionStart, greets: bool) -> Self {
         Self {
-            format: start.input,
             intake: Intake::new(start.input),
-            heard_us: 0,
             start: Some(Box::new(start)),
             greets,
             text_only: false,
@@ -162,8 +156,7 @@ impl Conversation {
         }
         self.text_only = [&wanted["text_only"], &wanted["conversation"]["text_only"]].into_iter().any(|v| v == &Value::Bool(true));
         let greets = self.greets || wanted["agent"]["first_message"].as_str().is_some_and(|text| !text.trim().is_empty());
-        self.intake = Intake::new(start.input);
-        self.format = start.input;
+        self.intake.set_format(start.input);
         to.event(ClientEvent::Start(*start));
         if greets {
             to.event(ClientEvent::Respond(ResponseWish { tool: ToolChoice::Never, text: None }));
@@ -221,22 +214,20 @@ impl Conversation {
         let Some(audio) = base64::decode(chunk) else {
             return to.error(SessionError::warning(ErrorCode::BadAudio, "`user_audio_chunk` is not base64"));
         };
-        let length_us = self.format.duration_us(audio.len());
-        match self.intake.take(&audio.into(), to) {
-            Ok(()) => self.heard_us = self.heard_us.saturating_add(length_us),
-            Err(error) => to.error(error),
+        if let Err(error) = self.intake.take(&audio.into(), to) {
+            to.error(error);
         }
         if self.pings.answered.take_if(|answered| *answered).is_some() {
-            self.pings.round_trip_ms = Some(self.heard_us.saturating_sub(self.pings.sent_us) / 1_000);
+            self.pings.round_trip_ms = Some(self.intake.media_us().saturating_sub(self.pings.sent_us) / 1_000);
         }
-        if self.pings.number > 0 && self.heard_us.saturating_sub(self.pings.sent_us) >= PING_EVERY_US {
+        if self.pings.number > 0 && self.intake.media_us().saturating_sub(self.pings.sent_us) >= PING_EVERY_US {
             self.ping(to);
         }
     }
 
     fn ping(&mut self, to: &mut Exchange<'_, Frame>) {
         self.pings.number += 1;
-        self.pings.sent_us = self.heard_us;
+        self.pings.sent_us = self.intake.media_us();
         self.pings.answered = Some(false);
         say(to, &json!({"type": "ping", "ping_event": {"event_id": self.pings.number, "ping_ms": self.pings.round_trip_ms}}));
     }
