@@ -20,7 +20,7 @@ use crate::{
 impl Caller {
     pub(super) fn hear(&mut self, event: ServerEvent, now: Micros, out: &mut Vec<Action>) {
         match event {
-            ServerEvent::Accepted(_) => self.end(Finish::Lost(FailureCause::Protocol), true, out),
+            ServerEvent::Accepted(_) => self.end(Finish::Lost(FailureCause::Protocol), true, now, out),
             ServerEvent::Speech(marker) => {
                 if !marker.started {
                     self.mouth.heard_end();
@@ -56,7 +56,7 @@ impl Caller {
                     _ => Finish::ByServer(ended.outcome),
                 };
                 // The server closes the stream now; to cut it would be one more reset for nothing.
-                self.end(finish, false, out);
+                self.end(finish, false, now, out);
             }
         }
     }

@@ -60,9 +60,10 @@ impl Caller {
         out.push(Action::Accepted(accepted));
         self.measure_from_start(Metric::SessionStartup, now, out);
         self.life = Life::Live;
+        self.watch.accepted(now);
         self.stop_by = Micros::NEVER;
         if formats != (self.plan.scenario.service.input, self.plan.scenario.service.output) {
-            self.end(Finish::Lost(FailureCause::Protocol), true, out);
+            self.end(Finish::Lost(FailureCause::Protocol), true, now, out);
             return;
         }
         self.deadline = match (self.plan.length, self.plan.end) {
@@ -86,8 +87,8 @@ impl Caller {
             Life::Starting => self.fail(FailureCause::StartTimeout, true, out),
             Life::Live if self.turn.is_none() || self.plan.end != EndKind::Graceful => self.end_as_planned(now, out),
             Life::Live => self.ending = true,
-            Life::Leaving => self.end(Finish::Lost(FailureCause::Eof), true, out),
-            Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), true, out),
+            Life::Leaving => self.end(Finish::Lost(FailureCause::Eof), true, now, out),
+            Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), true, now, out),
             Life::Over => {}
         }
     }
@@ -109,7 +110,7 @@ impl Caller {
             kind => {
                 self.fall_silent(out);
                 out.push(Action::Force(kind));
-                self.end(Finish::Forced(kind), false, out);
+                self.end(Finish::Forced(kind), false, now, out);
             }
         }
     }
@@ -143,11 +144,13 @@ impl Caller {
     }
 
     /// Over, after acceptance.
-    pub(super) fn end(&mut self, finish: Finish, drop: bool, out: &mut Vec<Action>) {
+    pub(super) fn end(&mut self, finish: Finish, drop: bool, now: Micros, out: &mut Vec<Action>) {
         self.fall_silent(out);
         if let Some(Stopped::After(sample)) = self.stop.take().map(|stop| stop.settle()) {
             out.push(Action::Measure(sample));
         }
+        let verdict = self.watch.close(finish, now);
+        out.extend(verdict.map(Action::Voice));
         self.finish(Action::Ended(finish), drop, out);
     }
 

@@ -34,6 +34,7 @@
 //! Every input first does what is due by its time, so that the order of ticks and events makes no difference.
 
 mod ear;
+mod faults;
 mod hear;
 mod life;
 mod mouth;
@@ -51,6 +52,7 @@ use proto::{
 pub(crate) use self::ear::JITTER_BUFFER_US;
 use self::{
     ear::Ear,
+    faults::Watch,
     mouth::Mouth,
     stop::Stop,
     turn::{Next, Tool, Turn},
@@ -74,6 +76,8 @@ pub enum Action {
     Measure(Sample),
     /// Into the counters.
     Count(Counter, u64),
+    /// Into the book of voice faults: what the session was like. Just before the last action.
+    Voice(crate::voice::Verdict),
     /// Into the ledger: accepted.
     Accepted(proto::frame::SessionAccepted),
     /// Into the ledger: over, after acceptance. The last action.
@@ -116,6 +120,10 @@ pub struct Caller {
     last_begin: Option<Micros>,
     stop: Option<Stop>,
     tool: Option<Box<Tool>>,
+    /// Judges the backend as a voice agent.
+    watch: Box<Watch>,
+    /// All that the driver itself came too late so far, microseconds.
+    stall_us: u64,
 }
 
 /// What can be due; at equal times in this order.
@@ -151,6 +159,8 @@ impl Caller {
             last_begin: None,
             stop: None,
             tool: None,
+            watch: Box::new(Watch::new(&plan.scenario.service)),
+            stall_us: 0,
             plan,
         }
     }
@@ -162,24 +172,37 @@ impl Caller {
         }
     }
 
+    /// All that the driver itself came too late since the run began, microseconds: what arrives late for that is not the backend's fault.
+    pub fn on_stall(&mut self, total_us: u64) {
+        self.stall_us = total_us;
+    }
+
+    /// The driver dropped audio of this caller: the backend cannot have heard it.
+    pub fn on_lost_audio(&mut self) {
+        self.watch.lost_audio();
+    }
+
     /// Something from the backend.
     pub fn on_event(&mut self, event: ServerEvent, now: Micros, out: &mut Vec<Action>) {
         self.advance(now, out);
         match self.life {
             Life::Over => return,
             Life::Dialling | Life::Starting => self.hear_before_acceptance(event, now, out),
-            Life::Live | Life::Leaving | Life::Doomed(_) => self.hear(event, now, out),
+            Life::Live | Life::Leaving | Life::Doomed(_) => {
+                self.watch.hear(&event, self.mouth.speaking(), self.stall_us, now);
+                self.hear(event, now, out);
+            }
         }
         self.advance(now, out);
     }
 
     /// The transport could not be had, or ended: `cause` tells how.
-    pub fn on_closed(&mut self, cause: FailureCause, _now: Micros, out: &mut Vec<Action>) {
+    pub fn on_closed(&mut self, cause: FailureCause, now: Micros, out: &mut Vec<Action>) {
         match self.life {
             Life::Over => {}
             Life::Dialling | Life::Starting => self.fail(cause, false, out),
-            Life::Live | Life::Leaving => self.end(Finish::Lost(cause), false, out),
-            Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), false, out),
+            Life::Live | Life::Leaving => self.end(Finish::Lost(cause), false, now, out),
+            Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), false, now, out),
         }
     }
 

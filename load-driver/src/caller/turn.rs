@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     audio::Utterance,
-    plan::{Act, EndKind, TurnPlan, Wait},
+    plan::{Act, Claim, EndKind, TurnPlan, Wait},
     record::Counter,
 };
 
@@ -111,7 +111,10 @@ impl Caller {
         let Some(Next { at, plan }) = self.next.take() else { return };
         self.last_begin = Some(at);
         match plan.says {
-            Some(says) => self.ask(says, plan.act, plan.response_ms, at, out),
+            Some(says) => {
+                self.ask(says, plan.act, plan.response_ms, at, out);
+                self.watch.asked(false, at);
+            }
             None => self.next_turn(at, now, out),
         }
     }
@@ -154,6 +157,7 @@ impl Caller {
         if let Some(turn) = &mut self.turn {
             turn.onset = Some(edge);
         }
+        self.watch.onset(now);
         if self.stop.as_mut().is_some_and(|stop| stop.onset(edge)) {
             out.push(Action::Count(Counter::BargeIns, 1));
         }
@@ -169,7 +173,9 @@ impl Caller {
 
     /// The turn is over, answered or missed.
     pub(super) fn finish_turn(&mut self, how: Counter, at: Micros, now: Micros, out: &mut Vec<Action>) {
-        self.turn = None;
+        let turn = self.turn.take();
+        let audible = turn.filter(|turn| turn.audible == Audible::Yes).and_then(|turn| turn.answer);
+        self.watch.turn_over(how == Counter::TurnsMissed, audible.map(|response| response.0));
         self.tool = None;
         out.push(Action::Count(how, 1));
         self.next_turn(at, now, out);
@@ -184,8 +190,10 @@ impl Caller {
         let Some(response) = turn.answer else { return };
         let sent = Some(Edge { intended: at, actual: now });
         let (from, says) = match act {
-            Act::BargeIn { explicit: true, says, .. } => {
-                let heard_ms = self.ear.mute(now);
+            Act::BargeIn { explicit: true, says, heard, .. } => {
+                let played_ms = self.ear.mute(now);
+                let heard_ms = heard.map_or(played_ms, Claim::heard_ms);
+                self.watch.interrupted(heard.is_some());
                 out.push(Action::Send(ClientEvent::BargeIn { response: Some(response), heard_ms }));
                 (sent, says)
             }
@@ -211,7 +219,9 @@ impl Caller {
         if let Some(says) = says {
             // The first question has its answer; the interruption is the next.
             out.push(Action::Count(Counter::TurnsAnswered, 1));
+            self.watch.turn_over(false, None);
             self.ask(says, Act::Listen, response_ms, at, out);
+            self.watch.asked(true, at);
         }
     }
 

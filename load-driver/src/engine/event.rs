@@ -5,6 +5,7 @@ use hdrhistogram::Histogram;
 use crate::{
     ledger::LedgerEntry,
     record::{Counter, Metric},
+    voice::VoiceNews,
 };
 
 /// From a shard to the controller.
@@ -21,6 +22,8 @@ pub enum EngineEvent {
     },
     /// Each second.
     Interval(IntervalReport),
+    /// Sessions that are over, as voice conversations.
+    Voice(VoiceNews),
     /// A worker has its plan and waits for the start of the run.
     Ready,
     /// The shard is done: every lane is over, every session ended.

@@ -131,7 +131,8 @@ impl Shard {
 /// Sends what is due, as far as there is room: what does not fit stays where it is and goes with the next.
 fn tell(core: &mut Core, events: &Sender<EngineEvent>) -> Result<(), ()> {
     for (due, take) in [
-        (core.ledger_due(), Core::take_ledger as fn(&mut Core) -> EngineEvent),
+        (core.voice_due(), Core::take_voice as fn(&mut Core) -> EngineEvent),
+        (core.ledger_due(), Core::take_ledger),
         (core.interval_due(), Core::take_interval as fn(&mut Core) -> EngineEvent),
     ] {
         if due {
@@ -156,7 +157,7 @@ async fn settle(core: &RefCell<Core>, clock: Clock) {
 async fn send_all(core: &RefCell<Core>, events: &Sender<EngineEvent>, shard: usize) {
     let last = {
         let mut core = core.borrow_mut();
-        [core.take_interval(), core.take_ledger(), EngineEvent::Done { shard }]
+        [core.take_voice(), core.take_interval(), core.take_ledger(), EngineEvent::Done { shard }]
     };
     for event in last {
         // A controller that is gone does not want them.

@@ -15,6 +15,7 @@ use super::{EngineEvent, IntervalReport, ScenarioInterval};
 use crate::{
     ledger::LedgerEntry,
     record::{Counter, Metric, histogram::LIMIT_US},
+    voice::VoiceNews,
 };
 
 /// Longest frame. A second of sixty scenarios with every histogram full stays below.
@@ -49,6 +50,7 @@ pub enum WireError {
 enum Head {
     Ledger { shard: usize, entries: Vec<LedgerEntry>, complete_to_us: u64 },
     Interval { shard: usize, from_us: u64, to_us: u64, active: u64, speaking: u64, warmup: bool, scenarios: Vec<Scenario> },
+    Voice(VoiceNews),
     Ready,
     Done { shard: usize },
     Fatal { message: String },
@@ -82,6 +84,7 @@ pub fn write_event(out: &mut impl Write, event: EngineEvent) -> Result<(), WireE
             let scenarios = scenarios.into_iter().map(|s| pack(s, &mut blobs)).collect::<Result<_, _>>()?;
             Head::Interval { shard, from_us, to_us, active, speaking, warmup, scenarios }
         }
+        EngineEvent::Voice(news) => Head::Voice(news),
         EngineEvent::Ready => Head::Ready,
         EngineEvent::Done { shard } => Head::Done { shard },
         EngineEvent::Fatal { message } => Head::Fatal { message },
@@ -150,6 +153,7 @@ fn parse(frame: &[u8]) -> Result<EngineEvent, WireError> {
             let scenarios = scenarios.into_iter().map(|s| unpack(s, &mut blobs)).collect::<Result<_, _>>()?;
             EngineEvent::Interval(IntervalReport { shard, from_us, to_us, active, speaking, warmup, scenarios })
         }
+        Head::Voice(news) => EngineEvent::Voice(news),
         Head::Ready => EngineEvent::Ready,
         Head::Done { shard } => EngineEvent::Done { shard },
         Head::Fatal { message } => EngineEvent::Fatal { message },

@@ -93,7 +93,7 @@ fn by_frames(profile: &Profile) -> Course {
                 Effect::End { outcome, .. } => {
                     (course.outcome, course.lasted) = (Some(outcome), (now - accepted).as_micros() as u64);
                 }
-                Effect::Phase(_) => {}
+                Effect::Phase(_) | Effect::Fault(_) => {}
             }
         }
     }

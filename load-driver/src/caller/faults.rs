@@ -1,0 +1,433 @@
+//! What a caller can tell of the backend as a voice agent: the rules of `docs/voice-faults.md`, each with what must hold so that a backend that is
+//! only slow is never taken for a broken one.
+//!
+//! It listens beside the rest of the caller and changes nothing. *Signs* are events that show that the backend heard the user or works for
+//! them; an acknowledgement, a warning or the goodbye shows only that it lives.
+
+use std::time::Duration;
+
+use proto::{
+    audio::AudioFormat,
+    frame::{AgentAudio, FRAME_US, ResponseStatus, ServerEvent},
+    time::Micros,
+};
+
+use super::mouth::after;
+use crate::{
+    ledger::Finish,
+    plan::Service,
+    voice::{Found, Verdict, VoiceFault},
+};
+
+/// Audio of a stopped response this long after its end is stale: more than a frame that was in flight.
+const STALE: Duration = Duration::from_millis(300);
+/// Frames of it, at least.
+const STALE_FRAMES: u32 = 5;
+/// Shortest hole.
+const HOLE_US: u64 = 100_000;
+/// A longer one is no hole but a stop.
+const HOLE_MAX_US: u64 = 3_000_000;
+/// Holes of a session from which on they are a fault: one or two are a bad moment of any machine.
+const HOLES: u32 = 3;
+/// A response must be so long to be judged for holes, microseconds.
+const LONG_US: u64 = 400_000;
+/// A second response this soon after the first one's end answers nobody.
+const AGAIN: Duration = Duration::from_millis(1_500);
+/// Missed turns without any sign after which a session is silent.
+const SILENT_TURNS: u32 = 2;
+
+/// What the caller's dialect and its profile let it tell.
+#[derive(Debug, Clone, Copy, Default)]
+struct Terms {
+    /// Responses have names that the backend gave them.
+    named: bool,
+    /// The end of a response is signalled.
+    ends: bool,
+    /// What was heard is shown.
+    shows: bool,
+    /// The agent may speak first.
+    greets: bool,
+    output: AudioFormat,
+}
+
+/// A response as it is heard.
+#[derive(Debug, Clone, Copy, Default)]
+struct Response {
+    number: u64,
+    /// What the user had done when it began.
+    user: u32,
+    ended: Option<(ResponseStatus, Micros)>,
+    /// When what came of it is played.
+    play_end: Micros,
+    audio_us: u64,
+    /// The driver's own stalls when its last frame came, microseconds.
+    stall_us: u64,
+}
+
+/// Turns that got no sign of having been heard.
+#[derive(Debug, Clone, Copy, Default)]
+struct Quiet {
+    /// In a row, up to now.
+    turns: u32,
+    since: Micros,
+    /// Turns that the backend had spoken of, and onsets and final transcripts that it had told, when the first of them began.
+    before: Heard,
+    /// Something came meanwhile that shows life.
+    alive: bool,
+}
+
+/// What the backend said that it heard.
+#[derive(Debug, Clone, Copy, Default)]
+struct Heard {
+    /// Highest number of a turn.
+    turn: u64,
+    onsets: u64,
+    finals: u64,
+    commits: u64,
+}
+
+impl Heard {
+    /// Turns heard since, by whichever tells most.
+    fn since(self, before: Self) -> u64 {
+        let by = [
+            self.turn.saturating_sub(before.turn),
+            self.onsets - before.onsets,
+            self.finals - before.finals,
+            self.commits - before.commits,
+        ];
+        by.into_iter().max().unwrap_or(0)
+    }
+}
+
+/// Watches one session.
+#[derive(Debug)]
+pub(super) struct Watch {
+    terms: Terms,
+    verdict: Verdict,
+    accepted: Micros,
+    /// Onsets of speech and tool calls so far: what a response may answer.
+    user: u32,
+    spoken: bool,
+    response: Response,
+    /// The response that was stopped last, and when it ended.
+    stopped: Option<(u64, Micros)>,
+    stale_frames: u32,
+    /// It was found to be stale.
+    stale: bool,
+    holes: (u32, u64),
+    /// Something of the session so far showed what was heard.
+    shown: bool,
+    heard: Heard,
+    /// The turn under way: what had been heard when it began, and when that was. An interruption is none to judge by.
+    turn: Option<(Heard, Micros)>,
+    /// A sign came since the turn under way began.
+    signs: bool,
+    quiet: Quiet,
+    /// Quiet turns before the one under way, and what had been heard before the first of them.
+    unheard: (u32, Heard),
+    turns: u32,
+    /// The last interruption was at an edge, and nothing was answered since.
+    edge: bool,
+    /// A response that was played out and has no end yet.
+    unended: Option<u64>,
+    /// Audio of the caller was dropped by the driver itself: what the backend heard is not known.
+    deaf: bool,
+}
+
+impl Watch {
+    /// Before acceptance.
+    pub(super) fn new(service: &Service) -> Self {
+        let dialect = service.dialect;
+        Self {
+            terms: Terms {
+                named: !dialect.infers_responses(),
+                ends: dialect.signals_ends(),
+                shows: dialect.shows_what_was_heard(),
+                greets: service.agent.greets,
+                output: service.output,
+            },
+            verdict: Verdict::default(),
+            accepted: Micros::ZERO,
+            user: 0,
+            spoken: false,
+            response: Response::default(),
+            stopped: None,
+            stale_frames: 0,
+            stale: false,
+            holes: (0, 0),
+            shown: false,
+            heard: Heard::default(),
+            turn: None,
+            signs: false,
+            quiet: Quiet::default(),
+            unheard: (0, Heard::default()),
+            turns: 0,
+            edge: false,
+            unended: None,
+            deaf: false,
+        }
+    }
+
+    /// The session is there.
+    pub(super) fn accepted(&mut self, now: Micros) {
+        self.accepted = now;
+    }
+
+    /// The driver dropped audio of this caller.
+    pub(super) fn lost_audio(&mut self) {
+        self.deaf = true;
+    }
+
+    /// A turn begins. An interruption is answered or not like any other, but what was heard of it proves little.
+    pub(super) fn asked(&mut self, interruption: bool, now: Micros) {
+        self.signs = false;
+        self.turn = (!interruption).then_some((self.heard, now));
+        self.turns += 1;
+    }
+
+    /// The user can be heard.
+    pub(super) fn onset(&mut self, now: Micros) {
+        if !self.spoken && !self.terms.greets && now.since(self.accepted) >= Duration::from_millis(200) {
+            self.verdict.tested.insert(VoiceFault::CrossTalk);
+        }
+        self.spoken = true;
+        self.user += 1;
+    }
+
+    /// An interruption was told to the backend; `edge`: at nothing, or at more than there was.
+    pub(super) fn interrupted(&mut self, edge: bool) {
+        self.edge = edge;
+        if edge && self.shows() {
+            self.verdict.tested.insert(VoiceFault::TruncateEdge);
+        }
+    }
+
+    /// It can be told from the events of this session what was heard.
+    const fn shows(&self) -> bool {
+        (self.terms.shows || self.shown) && !self.deaf
+    }
+
+    /// The turn under way is over. `audible`: the response that was being heard, if its end is what is missing.
+    pub(super) fn turn_over(&mut self, missed: bool, audible: Option<u64>) {
+        let turn = self.turn.take();
+        if !missed {
+            let (unheard, before) = std::mem::take(&mut self.unheard);
+            let lost = u64::from(unheard + 1).saturating_sub(self.heard.since(before));
+            if unheard > 0 && lost > 0 && self.shows() && turn.is_some() {
+                self.found(VoiceFault::VadDrop, unheard.min(lost as u32), 0);
+            }
+        } else if let Some(number) = audible {
+            if self.terms.ends && number == self.response.number && self.response.ended.is_none() {
+                self.verdict.tested.insert(VoiceFault::NoTurnEnd);
+                self.unended = Some(number);
+            }
+        } else if let Some((before, since)) = turn
+            && !self.signs
+        {
+            if self.quiet.turns == 0 {
+                self.quiet = Quiet { turns: 0, since, before, alive: false };
+            }
+            self.quiet.turns += 1;
+        }
+    }
+
+    fn confirm_unended(&mut self) {
+        if self.unended.take().is_some() {
+            self.found(VoiceFault::NoTurnEnd, 1, 0);
+        }
+    }
+
+    /// The session is over; none when there is nothing to say.
+    pub(super) fn close(&mut self, finish: Finish, now: Micros) -> Option<Verdict> {
+        let said_goodbye = matches!(finish, Finish::Goodbye(_));
+        let alive = said_goodbye || matches!(finish, Finish::Forced(_)) && self.quiet.alive;
+        if said_goodbye {
+            self.confirm_unended();
+        }
+        if self.holes.0 >= HOLES {
+            self.found(VoiceFault::OutputGaps, self.holes.0, self.holes.1);
+        }
+        if self.turns >= SILENT_TURNS && self.shows() {
+            self.verdict.tested.insert(VoiceFault::SilentSession);
+            self.verdict.tested.insert(VoiceFault::VadDrop);
+        }
+        if self.quiet.turns >= SILENT_TURNS && alive && self.shows() {
+            let kind = if self.edge { VoiceFault::TruncateEdge } else { VoiceFault::SilentSession };
+            self.found(kind, 1, now.since(self.quiet.since).as_micros() as u64);
+        }
+        let verdict = std::mem::take(&mut self.verdict);
+        (verdict != Verdict::default()).then_some(verdict)
+    }
+
+    fn found(&mut self, kind: VoiceFault, size: u32, worst_us: u64) {
+        self.verdict.tested.insert(kind);
+        match self.verdict.found.iter_mut().find(|found| found.kind == kind) {
+            Some(found) => {
+                found.size = found.size.saturating_add(size);
+                found.worst_us = found.worst_us.max(worst_us);
+            }
+            None => self.verdict.found.push(Found { kind, size, worst_us }),
+        }
+    }
+
+    /// Something from the backend. `speaking`: the user is. `stall_us`: all that the driver itself came too late so far.
+    pub(super) fn hear(&mut self, event: &ServerEvent, speaking: bool, stall_us: u64, now: Micros) {
+        self.quiet.alive = true;
+        match event {
+            ServerEvent::Speech(marker) => {
+                self.heard.onsets += u64::from(marker.started);
+                self.sign(true);
+            }
+            ServerEvent::Transcript { turn, last, .. } => {
+                self.heard.turn = self.heard.turn.max(turn.0);
+                self.heard.finals += u64::from(*last);
+                self.sign(true);
+                if *last {
+                    // What comes after the missing end proves that it was not only late. An onset does not: an interruption says it first.
+                    self.confirm_unended();
+                }
+            }
+            ServerEvent::Committed { turn } => {
+                self.heard.turn = self.heard.turn.max(turn.0);
+                self.heard.commits += 1;
+                self.sign(true);
+            }
+            ServerEvent::Answering { turn } | ServerEvent::AnswerDropped { turn, .. } => {
+                self.heard.turn = self.heard.turn.max(turn.0);
+                self.sign(true);
+            }
+            ServerEvent::ResponseStart { response, turn, .. } => {
+                self.heard.turn = self.heard.turn.max(turn.0);
+                self.sign(false);
+                self.response_begins(response.0, speaking, now);
+            }
+            ServerEvent::Audio(audio) => {
+                self.sign(false);
+                self.audio(audio, stall_us, now);
+            }
+            ServerEvent::ResponseEnd { response, status, .. } => self.response_ends(response.0, *status, now),
+            ServerEvent::ToolCall { .. } => {
+                self.sign(false);
+                // What follows the result answers the result.
+                self.user += 1;
+                self.response.play_end = Micros::ZERO;
+            }
+            ServerEvent::Accepted(_)
+            | ServerEvent::Ack { .. }
+            | ServerEvent::ToolCancel { .. }
+            | ServerEvent::Context { .. }
+            | ServerEvent::Mark { .. }
+            | ServerEvent::GoingAway { .. }
+            | ServerEvent::Error(_)
+            | ServerEvent::Ended(_) => {}
+        }
+    }
+
+    fn sign(&mut self, shows: bool) {
+        self.shown |= shows;
+        self.signs = true;
+        if self.quiet.turns > 0 {
+            self.unheard = (self.quiet.turns, self.quiet.before);
+            self.quiet = Quiet::default();
+        }
+    }
+
+    fn response_begins(&mut self, number: u64, speaking: bool, now: Micros) {
+        if number <= self.response.number {
+            return;
+        }
+        self.confirm_unended();
+        self.edge = false;
+        if !self.spoken {
+            self.unasked();
+        } else if self.terms.named {
+            let before = self.response;
+            let heard_out = match before.ended {
+                Some((ResponseStatus::Completed, at)) => now.since(at) <= AGAIN,
+                Some(_) => false,
+                // Two at once.
+                None => before.audio_us > 0 && now.since(before.play_end) <= AGAIN,
+            };
+            if before.number > 0 && before.user > 0 && before.user == self.user && heard_out && !speaking {
+                self.found(VoiceFault::DoubleResponse, 1, 0);
+            }
+        }
+        self.response = Response { number, user: self.user, ..Response::default() };
+    }
+
+    /// The agent speaks, and nobody has spoken to it.
+    fn unasked(&mut self) {
+        if !self.terms.greets && self.verdict.found.iter().all(|found| found.kind != VoiceFault::CrossTalk) {
+            self.found(VoiceFault::CrossTalk, 1, 0);
+        }
+    }
+
+    fn audio(&mut self, audio: &AgentAudio, stall_us: u64, now: Micros) {
+        let number = audio.response.0;
+        if self.unended == Some(number) {
+            self.unended = None;
+        }
+        if let Some((_, at)) = self.stopped.filter(|(of, _)| *of == number && self.terms.named) {
+            self.stale_frames = self.stale_frames.saturating_add(1);
+            let lasts = now.since(at);
+            if self.stale_frames >= STALE_FRAMES && lasts >= STALE {
+                self.found(VoiceFault::StaleAudioAfterBargeIn, u32::from(!self.stale), lasts.as_micros() as u64);
+                self.stale = true;
+            }
+            return;
+        }
+        if number > self.response.number {
+            self.response_begins(number, false, now);
+        }
+        let response = &mut self.response;
+        if number != response.number || response.ended.is_some() {
+            return;
+        }
+        let length_us = match self.terms.output.duration_us(audio.payload.len()) {
+            0 => FRAME_US,
+            us => us,
+        };
+        if response.play_end > Micros::ZERO && now > response.play_end {
+            let own_us = stall_us.saturating_sub(response.stall_us);
+            let hole_us = (now.0 - response.play_end.0).saturating_sub(own_us);
+            if (HOLE_US..=HOLE_MAX_US).contains(&hole_us) {
+                self.holes.0 += 1;
+                self.holes.1 = self.holes.1.max(hole_us);
+            }
+        }
+        response.play_end = after(response.play_end.max(now), length_us);
+        response.audio_us += length_us;
+        response.stall_us = stall_us;
+        if response.audio_us >= LONG_US {
+            self.verdict.tested.insert(VoiceFault::OutputGaps);
+        }
+    }
+
+    fn response_ends(&mut self, number: u64, status: ResponseStatus, now: Micros) {
+        if self.unended == Some(number) {
+            self.unended = None;
+        }
+        if number != self.response.number {
+            return;
+        }
+        self.response.ended = Some((status, now));
+        match status {
+            ResponseStatus::Interrupted | ResponseStatus::Cancelled => {
+                self.stopped = Some((number, now));
+                (self.stale_frames, self.stale) = (0, false);
+                if self.terms.named {
+                    self.verdict.tested.insert(VoiceFault::StaleAudioAfterBargeIn);
+                }
+            }
+            ResponseStatus::Completed => {
+                if self.terms.ends {
+                    self.verdict.tested.insert(VoiceFault::NoTurnEnd);
+                }
+                if self.terms.named && self.spoken {
+                    self.verdict.tested.insert(VoiceFault::DoubleResponse);
+                }
+            }
+            ResponseStatus::Failed => {}
+        }
+    }
+}
