@@ -17,11 +17,13 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use futures_util::future::try_join_all;
 use tokio::{
     runtime::Builder,
     signal::unix::{Signal, SignalKind, signal},
     time::{sleep, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
@@ -66,16 +68,19 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// A bound session port, with the acceptor of one that speaks TLS.
+type Port = (std::net::TcpListener, Option<TlsAcceptor>);
+
 /// A server whose ports are bound and whose threads run.
-#[derive(Debug)]
 struct Server {
     shared: Arc<Shared>,
     shards: Arc<[Arc<Shard>]>,
     threads: Vec<JoinHandle<()>>,
-    listener: std::net::TcpListener,
+    ports: Vec<Port>,
     dealer: Dealer,
     health: HealthReporter,
     address: SocketAddr,
+    tls_address: Option<SocketAddr>,
     admin: SocketAddr,
     /// Cancelled when the admin thread and the reporter must go, last of all.
     admin_stop: CancellationToken,
@@ -103,6 +108,17 @@ impl Server {
         let listener = listen::bind(config.listen)
             .with_context(|| format!("failed to listen on {}: is another server there? choose a port with --listen", config.listen))?;
         let address = listener.local_addr()?;
+        let mut ports = vec![(listener, None)];
+        let tls_address = match &config.tls {
+            None => None,
+            Some(tls) => {
+                let listener = listen::bind(tls.listen)
+                    .with_context(|| format!("failed to listen on {} for TLS: choose a port with --tls-listen", tls.listen))?;
+                let address = listener.local_addr()?;
+                ports.push((listener, Some(listen::acceptor(tls, address)?)));
+                Some(address)
+            }
+        };
         let admin_listener = admin::bind(config.admin_listen, config.listen, address)?;
         let admin = admin_listener.local_addr()?;
         let backend_id = config.backend_id.clone().unwrap_or_else(|| format!("agent-{}", address.port()));
@@ -126,12 +142,12 @@ impl Server {
         let admin_stop = CancellationToken::new();
         threads.push(reporter.start(admin_stop.clone())?);
         threads.push(admin::start(admin_listener, Arc::clone(&shared), Arc::clone(&shards), cpu, admin_stop.clone())?);
-        Ok(Self { shared, shards, threads, listener, dealer, health, address, admin, admin_stop })
+        Ok(Self { shared, shards, threads, ports, dealer, health, address, tls_address, admin, admin_stop })
     }
 
     /// Tells the parent, or the person, where we are.
     fn announce(&self) -> anyhow::Result<()> {
-        let line = serde_json::json!({
+        let mut line = serde_json::json!({
             "event": "listening",
             "address": self.address.to_string(),
             "admin": self.admin.to_string(),
@@ -139,6 +155,9 @@ impl Server {
             "boot_id": self.shared.boot_id,
             "pid": std::process::id(),
         });
+        if let Some(address) = self.tls_address {
+            line["tls_address"] = address.to_string().into();
+        }
         let mut out = std::io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush()).context("failed to write the ready line to standard output")?;
         tracing::info!(address = %self.address, admin = %self.admin, shards = self.shards.len(), "listening");
@@ -147,8 +166,9 @@ impl Server {
 
     async fn serve(self, mut signals: Signals) -> anyhow::Result<ExitCode> {
         self.health.set_service_status(HEALTH_NAME, ServingStatus::Serving).await;
-        let Self { shared, shards, threads, listener, dealer, health, admin_stop, .. } = self;
-        let mut accept = tokio::spawn(listen::accept(listener, dealer, shared.stop.clone()));
+        let Self { shared, shards, threads, ports, dealer, health, admin_stop, .. } = self;
+        let accepting = ports.into_iter().map(|(port, tls)| listen::accept(port, tls, dealer.clone(), shared.stop.clone()));
+        let mut accept = tokio::spawn(try_join_all(accepting.collect::<Vec<_>>()));
         let patience = tokio::select! {
             patience = signals.told_to_go(&shared) => patience,
             failed = &mut accept => {

@@ -117,7 +117,8 @@ pub struct SessionStart {
     pub max_duration_ms: u32,
     /// Longest silence asked for, ms; 0 takes the server's.
     pub idle_timeout_ms: u32,
-    /// So long before the longest life is over the client is told ([`ServerEvent::GoingAway`]), ms; 0: it is not told.
+    /// So long before the longest life is over, or a tenth of it if that is less, the client is told ([`ServerEvent::GoingAway`]), ms; 0: it is
+    /// not told.
     pub warning_ms: u32,
 }
 

@@ -11,7 +11,10 @@ use clap::Args;
 use proto::{dist::Distribution, time::parse_duration};
 use serde::{Deserialize, Serialize};
 
-use super::report::{CpuSource, ReportMode};
+use super::{
+    report::{CpuSource, ReportMode},
+    secret::Secret,
+};
 use crate::cost::CostSpec;
 
 /// Settings of `agent-server serve`. A flag wins over its environment variable, that over the file, that over the default.
@@ -29,6 +32,38 @@ pub struct ServeArgs {
     #[arg(long, env = "AGENT_SERVER_LISTEN", value_name = "ADDR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
+
+    /// Where sessions come in over TLS, all that the session port serves; port 0 takes a free one [default: nowhere]
+    #[arg(long, env = "AGENT_SERVER_TLS_LISTEN", value_name = "ADDR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_listen: Option<SocketAddr>,
+
+    /// Certificate of the TLS port, PEM, with those between it and its authority
+    #[arg(long, env = "AGENT_SERVER_TLS_CERT", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Its key, PEM
+    #[arg(long, env = "AGENT_SERVER_TLS_KEY", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Make a certificate for localhost, 127.0.0.1, `::1` and the TLS address, and write it to this file, so that clients can trust it; the key
+    /// stays in memory
+    #[arg(long, env = "AGENT_SERVER_TLS_SELF_SIGNED", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_self_signed: Option<PathBuf>,
+
+    /// Clients of the TLS port must show a certificate that one of these authorities signed (PEM) [default: none need]
+    #[arg(long, env = "AGENT_SERVER_TLS_CLIENT_CA", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// Whoever opens a session must show this token, as services ask for theirs: `Authorization: Bearer TOKEN`, an API key header, `?key=`, a
+    /// subprotocol; health checks need not [default: none]
+    #[arg(long, env = "AGENT_SERVER_AUTH_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    #[serde(skip_serializing)]
+    pub auth_token: Option<Secret>,
 
     /// Where snapshot, sessions, metrics and drain are asked for [default: the session port + 1; a free one when that port is 0]
     #[arg(long, env = "AGENT_SERVER_ADMIN_LISTEN", value_name = "ADDR")]
@@ -247,6 +282,12 @@ impl ServeArgs {
         Self {
             config: self.config.or(other.config),
             listen: self.listen.or(other.listen),
+            tls_listen: self.tls_listen.or(other.tls_listen),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            tls_self_signed: self.tls_self_signed.or(other.tls_self_signed),
+            tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
+            auth_token: self.auth_token.or(other.auth_token),
             admin_listen: self.admin_listen.or(other.admin_listen),
             backend_id: self.backend_id.or(other.backend_id),
             shards: self.shards.or(other.shards),

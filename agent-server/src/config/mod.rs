@@ -2,6 +2,8 @@
 
 mod args;
 mod report;
+mod secret;
+mod tls;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -12,6 +14,8 @@ use serde::Serialize;
 pub use self::{
     args::ServeArgs,
     report::{CpuSource, ReportConfig, ReportMode},
+    secret::Secret,
+    tls::{Identity, TlsConfig},
 };
 use crate::{cost::CostSpec, session::SessionConfig};
 
@@ -20,6 +24,11 @@ use crate::{cost::CostSpec, session::SessionConfig};
 pub struct ServerConfig {
     /// Session address as asked for; port 0 is not yet resolved.
     pub listen: SocketAddr,
+    /// The port for TLS, if any.
+    pub tls: Option<TlsConfig>,
+    /// What whoever opens a session must show, if anything.
+    #[serde(skip)]
+    pub auth_token: Option<Secret>,
     /// Admin address, unless it follows from the session address.
     pub admin_listen: Option<SocketAddr>,
     /// Name of this backend, unless it follows from the session port.
@@ -84,8 +93,11 @@ impl ServerConfig {
         let secs = Duration::from_secs;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let report = ReportConfig::resolve(&args, cores)?;
+        let tls = TlsConfig::resolve(&args)?;
         let config = Self {
             report,
+            tls,
+            auth_token: args.auth_token,
             listen: args.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7000))),
             admin_listen: args.admin_listen,
             backend_id: args.backend_id,
@@ -149,6 +161,10 @@ impl ServerConfig {
             self.max_message_bytes
         );
         ensure!((16..=65_536).contains(&self.send_queue), "send_queue is {}: choose 16 to 65536 events", self.send_queue);
+        ensure!(
+            self.auth_token.as_ref().is_none_or(Secret::is_word),
+            "auth_token must be printable ASCII characters without spaces, at least one"
+        );
         if let Some(name) = &self.backend_id {
             ensure!(
                 !name.is_empty() && name.len() <= 128 && name.bytes().all(|b| b.is_ascii_graphic()),
@@ -242,6 +258,39 @@ mod tests {
         ] {
             let error = ServerConfig::resolve(parse(&flags)).unwrap_err().to_string();
             assert!(error.contains(&flags[0][2..].replace('-', "_")), "{flags:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn tls_settings_go_together() {
+        let listen = "--tls-listen=127.0.0.1:0";
+        for (flags, complaint) in [
+            (&["--tls-cert=a", "--tls-key=b"][..], "tls_cert is set and no port speaks TLS"),
+            (&["--tls-client-ca=a"], "tls_client_ca is set and no port speaks TLS"),
+            (&[listen], "tls_listen needs a certificate"),
+            (&[listen, "--tls-cert=a"], "add --tls-key"),
+            (&[listen, "--tls-key=a"], "add --tls-cert"),
+            (&[listen, "--tls-cert=a", "--tls-key=b", "--tls-self-signed=c"], "tls_self_signed makes"),
+        ] {
+            let error = ServerConfig::resolve(parse(flags)).unwrap_err().to_string();
+            assert!(error.contains(complaint), "{flags:?}: {error}");
+        }
+        let config = ServerConfig::resolve(parse(&[listen, "--tls-self-signed=c"])).unwrap();
+        assert_eq!(config.tls.unwrap().identity, Identity::SelfSigned("c".into()));
+        assert_eq!(ServerConfig::resolve(parse(&[])).unwrap().tls, None);
+    }
+
+    #[test]
+    fn a_token_is_shown_nowhere() {
+        let args = parse(&["--auth-token=hunter2"]);
+        let config = ServerConfig::resolve(args.clone()).unwrap();
+        let shown = format!("{args:?}{config:?}{}{}", serde_json::to_string(&args).unwrap(), serde_json::to_string(&config).unwrap());
+        assert!(!shown.contains("hunter2"), "{shown}");
+        let token = config.auth_token.unwrap();
+        assert!(token.is("hunter2") && !token.is("hunter") && !token.is("hunter3"));
+        for wrong in ["", "two words", "\u{e9}"] {
+            let error = ServerConfig::resolve(parse(&[&format!("--auth-token={wrong}")])).unwrap_err().to_string();
+            assert!(error.starts_with("auth_token must") && (wrong.is_empty() || !error.contains(wrong)), "{error}");
         }
     }
 

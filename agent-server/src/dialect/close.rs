@@ -41,6 +41,11 @@ pub(super) fn websocket_frame(close: &Close) -> CloseFrame {
         None => (CloseCode::Normal, close.outcome.map_or("", |o| o.name())),
         Some((code, message)) => (codes(code).1, message),
     };
+    frame(code, reason)
+}
+
+/// With as much of the reason as fits.
+pub(super) fn frame(code: CloseCode, reason: &str) -> CloseFrame {
     let end = (0..=reason.len().min(REASON_MAX)).rev().find(|&i| reason.is_char_boundary(i)).unwrap_or(0);
     CloseFrame { code, reason: reason[..end].to_owned().into() }
 }

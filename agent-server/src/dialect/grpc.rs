@@ -3,12 +3,13 @@
 use std::{
     collections::VecDeque,
     error::Error,
-    future::poll_fn,
+    future::{Ready, poll_fn, ready},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
+use futures_util::future::Either;
 use http::Request;
 use proto::{
     frame::{ErrorCode, SessionError},
@@ -17,12 +18,12 @@ use proto::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_stream::Stream;
-use tonic::{Code, Status, Streaming, async_trait, service::Routes};
+use tonic::{Code, Status, Streaming, async_trait, body::Body, service::Routes};
 use tonic_health::server::{HealthReporter, HealthService};
 use tower::Service;
 
 use super::{
-    Dialect, Exchange,
+    Dialect, Exchange, Upgrade,
     close::grpc_status,
     native,
     orca::{self, CoreMetrics},
@@ -55,32 +56,48 @@ pub fn routes(shard: &Arc<Shard>, health: &HealthReporter) -> anyhow::Result<Grp
 /// Name under which the health service answers for sessions, beside the empty name for the whole server.
 pub const HEALTH_NAME: &str = voice_agent_server::SERVICE_NAME;
 
-/// Gives every request of a connection its [`Peer`].
+/// Refuses calls that do not show the server's token, and gives the others their [`Peer`].
 #[derive(Debug, Clone)]
-pub struct WithPeer<S> {
-    inner: S,
+pub struct Admitted {
+    inner: Grpc,
     peer: Arc<Peer>,
+    shared: Arc<Shared>,
 }
 
-impl<S> WithPeer<S> {
+/// Whoever asks for health may: probes have no token.
+const OPEN_TO_ALL: &str = "/grpc.health.v1.Health/";
+
+impl Admitted {
     /// Around the services of a connection.
-    pub const fn new(inner: S, peer: Arc<Peer>) -> Self {
-        Self { inner, peer }
+    pub const fn new(inner: Grpc, peer: Arc<Peer>, shared: Arc<Shared>) -> Self {
+        Self { inner, peer, shared }
+    }
+
+    fn admits<B>(&self, request: &Request<B>) -> bool {
+        let (uri, headers) = (request.uri(), request.headers());
+        let call = Upgrade { path: uri.path(), query: uri.query().unwrap_or_default(), headers };
+        uri.path().starts_with(OPEN_TO_ALL) || listen::admits(self.shared.config.auth_token.as_ref(), &call)
     }
 }
 
-impl<S: Service<Request<B>>, B> Service<Request<B>> for WithPeer<S> {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
+impl<B> Service<Request<B>> for Admitted
+where
+    Grpc: Service<Request<B>, Response = http::Response<Body>>,
+{
+    type Response = http::Response<Body>;
+    type Error = <Grpc as Service<Request<B>>>::Error;
+    type Future = Either<<Grpc as Service<Request<B>>>::Future, Ready<Result<Self::Response, Self::Error>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        if !self.admits(&request) {
+            return Either::Right(ready(Ok(Status::unauthenticated(listen::WANTED).into_http())));
+        }
         request.extensions_mut().insert(Arc::clone(&self.peer));
-        self.inner.call(request)
+        Either::Left(self.inner.call(request))
     }
 }
 

@@ -11,12 +11,15 @@ mod deepgram;
 mod elevenlabs;
 mod gemini;
 mod grpc;
+mod intake;
+mod json;
 mod native;
 mod openai;
 mod orca;
 mod pipecat;
 mod twilio;
 mod websocket;
+mod words;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proto::frame::{ClientEvent, ServerEvent, SessionError};
@@ -25,7 +28,7 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use crate::shard::Close;
 
 pub use self::{
-    grpc::{Grpc, HEALTH_NAME, WithPeer, routes},
+    grpc::{Admitted, Grpc, HEALTH_NAME, routes},
     websocket::{Frame, close_gently, serve as serve_websocket},
 };
 

@@ -16,7 +16,7 @@ use proto::{
     time::Micros,
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::{Instant, Sleep, sleep_until, timeout},
 };
 use tokio_tungstenite::{
@@ -281,7 +281,7 @@ fn wrong_frame(error: &WsError) -> Option<SessionError> {
 
 /// Closes our half and reads what the peer still sends, bounded: closing with unread bytes would reset the connection, and a peer that is still
 /// sending would lose our last words.
-pub async fn close_gently(mut io: Heard) {
+pub async fn close_gently(mut io: impl AsyncRead + AsyncWrite + Unpin) {
     let _ = timeout(CLOSE_LIMIT, async {
         io.shutdown().await?;
         tokio::io::copy(&mut io.take(CLOSE_READ_MAX), &mut tokio::io::sink()).await

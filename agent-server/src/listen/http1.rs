@@ -13,7 +13,7 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use proto::{
-    frame::{BACKEND_ID_HEADER, BOOT_ID_HEADER},
+    frame::{BACKEND_ID_HEADER, BOOT_ID_HEADER, ErrorCode},
     orca,
 };
 use tokio_tungstenite::{
@@ -24,7 +24,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{Heard, Peer};
+use super::{Heard, Peer, WANTED, admits};
 use crate::{
     dialect::{self, Refused, Upgrade, WebSocketDialect},
     shard::{Shard, Shared},
@@ -71,6 +71,8 @@ pub(super) async fn serve(shard: Arc<Shard>, io: Heard, peer: Arc<Peer>) {
 type Answer = Response<Full<Bytes>>;
 /// The dialect of the upgrade that was taken, and its translator.
 type Chosen = (&'static WebSocketDialect, dialect::Socket);
+/// What a client that did not show the token is asked for.
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"agent-server\"");
 /// What a client that was refused for want of room is told to wait, seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
@@ -78,8 +80,10 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 fn answer(request: &Request<Incoming>, chosen: &Mutex<Option<Chosen>>, shared: &Shared) -> Answer {
     let path = collapsed(request.uri().path());
     let upgrade = Upgrade { path: &path, query: request.uri().query().unwrap_or_default(), headers: request.headers() };
-    let result = handshake(request.method(), &path, request.headers())
-        .and_then(|(dialect, accept)| admitted(dialect, shared).map(|()| (dialect, accept)))
+    let result = served(&path)
+        .and_then(|dialect| authorized(shared, &upgrade).map(|()| dialect))
+        .and_then(|dialect| handshake(request.method(), &path, request.headers()).map(|accept| (dialect, accept)))
+        .and_then(|(dialect, accept)| admitted(dialect, shared, &upgrade).map(|()| (dialect, accept)))
         .and_then(|(dialect, accept)| match (dialect.open)(&upgrade) {
             Ok(opened) => Ok((dialect, accept, opened)),
             Err(Refused { status, body }) => Err((status, body)),
@@ -104,6 +108,12 @@ fn answer(request: &Request<Incoming>, chosen: &Mutex<Option<Chosen>>, shared: &
             *response.status_mut() = status;
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content));
+            if status == StatusCode::UNAUTHORIZED {
+                headers.insert(header::WWW_AUTHENTICATE, CHALLENGE);
+            }
+            if status == StatusCode::METHOD_NOT_ALLOWED {
+                headers.insert(header::ALLOW, HeaderValue::from_static("GET"));
+            }
             if status == StatusCode::SERVICE_UNAVAILABLE {
                 headers.insert(header::RETRY_AFTER, RETRY_AFTER);
             }
@@ -124,13 +134,21 @@ fn answer(request: &Request<Incoming>, chosen: &Mutex<Option<Chosen>>, shared: &
     response
 }
 
-/// Refuses where the session that the connection implies would be refused at once.
-fn admitted(dialect: &WebSocketDialect, shared: &Shared) -> Result<(), (StatusCode, String)> {
-    if dialect.starts_at_once && shared.refusing() {
-        let why = if shared.draining() { "the server is going away" } else { "the server is full" };
-        return Err((StatusCode::SERVICE_UNAVAILABLE, format!("{why}: retry later or on another backend")));
+/// Refuses where the session that the connection implies would be refused at once, and counts that as the refusal of a session.
+fn admitted(dialect: &WebSocketDialect, shared: &Shared, upgrade: &Upgrade<'_>) -> Result<(), (StatusCode, String)> {
+    if !dialect.starts_at_once {
+        return Ok(());
     }
-    Ok(())
+    let (code, why) = if shared.draining() {
+        (ErrorCode::Draining, "the server is going away")
+    } else if shared.sessions.full() {
+        shared.sessions.reject(&upgrade.client_ref());
+        (ErrorCode::Overloaded, "the server is full")
+    } else {
+        return Ok(());
+    };
+    shared.count_refusal(code);
+    Err((StatusCode::SERVICE_UNAVAILABLE, format!("{why}: retry later or on another backend")))
 }
 
 /// Without empty segments: some clients put two slashes before the path.
@@ -138,18 +156,27 @@ fn collapsed(path: &str) -> String {
     path.split('/').filter(|segment| !segment.is_empty()).fold(String::new(), |path, segment| path + "/" + segment)
 }
 
-fn handshake(method: &Method, path: &str, headers: &HeaderMap) -> Result<(&'static WebSocketDialect, HeaderValue), (StatusCode, String)> {
-    let paths = || dialect::WEBSOCKET.iter().map(|d| format!("{} ({})", d.paths, d.name)).collect::<Vec<_>>().join(", ");
+/// The dialect that is found at a path.
+fn served(path: &str) -> Result<&'static WebSocketDialect, (StatusCode, String)> {
+    dialect::WEBSOCKET.iter().find(|dialect| (dialect.serves)(path)).ok_or_else(|| {
+        let paths = dialect::WEBSOCKET.iter().map(|d| format!("{} ({})", d.paths, d.name)).collect::<Vec<_>>().join(", ");
+        let message = format!("no dialect is served at `{path}`: open a WebSocket at {paths}, or gRPC (HTTP/2) on this port");
+        (StatusCode::NOT_FOUND, message)
+    })
+}
+
+fn authorized(shared: &Shared, upgrade: &Upgrade<'_>) -> Result<(), (StatusCode, String)> {
+    if admits(shared.config.auth_token.as_ref(), upgrade) { Ok(()) } else { Err((StatusCode::UNAUTHORIZED, WANTED.to_owned())) }
+}
+
+/// Answers the key of an upgrade that is in order.
+fn handshake(method: &Method, path: &str, headers: &HeaderMap) -> Result<HeaderValue, (StatusCode, String)> {
     let has = |name: header::HeaderName, token: &str| {
         headers
             .get_all(name)
             .iter()
             .filter_map(|v| v.to_str().ok())
             .any(|v| v.split(',').any(|part| part.trim().eq_ignore_ascii_case(token)))
-    };
-    let Some(dialect) = dialect::WEBSOCKET.iter().find(|d| (d.serves)(path)) else {
-        let message = format!("no dialect is served at `{path}`: open a WebSocket at {}, or gRPC (HTTP/2) on this port", paths());
-        return Err((StatusCode::NOT_FOUND, message));
     };
     if method != Method::GET {
         return Err((StatusCode::METHOD_NOT_ALLOWED, format!("`{path}` is a WebSocket: open it with GET, not {method}")));
@@ -164,8 +191,6 @@ fn handshake(method: &Method, path: &str, headers: &HeaderMap) -> Result<(&'stat
     let Some(key) = key else {
         return Err((StatusCode::BAD_REQUEST, "the header Sec-WebSocket-Key is missing or not 16 bytes in base64".to_owned()));
     };
-    match HeaderValue::from_str(&derive_accept_key(key)) {
-        Ok(accept) => Ok((dialect, accept)),
-        Err(_) => Err((StatusCode::BAD_REQUEST, "the header Sec-WebSocket-Key cannot be answered".to_owned())),
-    }
+    HeaderValue::from_str(&derive_accept_key(key))
+        .map_err(|_| (StatusCode::BAD_REQUEST, "the header Sec-WebSocket-Key cannot be answered".to_owned()))
 }

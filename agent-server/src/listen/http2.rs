@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Heard, Peer, Silent, carry::carry};
 use crate::{
-    dialect::{Grpc, WithPeer},
+    dialect::{Admitted, Grpc},
     shard::Shard,
 };
 
@@ -41,7 +41,7 @@ pub(super) async fn serve(shard: Arc<Shard>, grpc: Grpc, io: Heard, peer: Arc<Pe
         .keep_alive_interval(config.keepalive_interval)
         // Later than our own watch, which alone knows a silent peer from a broken one.
         .keep_alive_timeout(silence * 2);
-    let service = TowerToHyperService::new(WithPeer::new(grpc, Arc::clone(&peer)));
+    let service = TowerToHyperService::new(Admitted::new(grpc, Arc::clone(&peer), Arc::clone(&shared)));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut watch = pin!(sleep_until(Instant::from_std(shared.clock.instant(peer.heard() + silence))));
     // Who connects while we drain wants to know our health; it is told goodbye with the rest.

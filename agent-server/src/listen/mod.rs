@@ -1,24 +1,29 @@
-//! The session port: one listener, its connections dealt round the shards, and what is spoken on each found out by its first bytes.
+//! The session ports, plain and TLS: their connections are dealt round the shards, and what is spoken on each is found out by its first bytes.
 
+mod auth;
 mod carry;
 mod http1;
 mod http2;
+mod open;
 mod peer;
+mod tls;
 
 use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{
-    net::TcpStream,
     sync::mpsc,
     time::{sleep, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
+    auth::{WANTED, admits},
     carry::ending,
     peer::{Heard, Peer, Silent},
+    tls::acceptor,
 };
 use crate::{dialect::Grpc, shard::Shard};
 
@@ -32,10 +37,7 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 const FILES_BESIDE: u64 = 64;
 /// Failures to accept for each line in the log; out of files they come a hundred a second.
 const FAILURES_A_LINE: u64 = 500;
-/// How an HTTP/2 connection begins, and no HTTP/1.1 request does.
-const HTTP2: &[u8; 4] = b"PRI ";
-
-/// Binds the session port.
+/// Binds a session port.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // A restarted backend takes its port back at once.
@@ -66,13 +68,26 @@ pub fn raise_fd_limit(sessions: Option<u64>) {
     }
 }
 
-/// Where accepted connections go: one end for each shard.
-pub type Inbox = mpsc::Receiver<std::net::TcpStream>;
+/// A connection that was accepted.
+pub struct Accepted {
+    stream: std::net::TcpStream,
+    /// Of the port that it came by, when that speaks TLS.
+    tls: Option<TlsAcceptor>,
+}
 
-/// Deals connections.
-#[derive(Debug)]
+impl std::fmt::Debug for Accepted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Accepted").field("stream", &self.stream).field("tls", &self.tls.is_some()).finish()
+    }
+}
+
+/// Where accepted connections go: one end for each shard.
+pub type Inbox = mpsc::Receiver<Accepted>;
+
+/// Deals connections; each port has one of its own.
+#[derive(Debug, Clone)]
 pub struct Dealer {
-    shards: Vec<mpsc::Sender<std::net::TcpStream>>,
+    shards: Vec<mpsc::Sender<Accepted>>,
     next: usize,
 }
 
@@ -83,7 +98,7 @@ impl Dealer {
         (Self { shards, next: 0 }, inboxes)
     }
 
-    async fn deal(&mut self, mut connection: std::net::TcpStream) {
+    async fn deal(&mut self, mut connection: Accepted) {
         for _ in 0..self.shards.len() {
             self.next = (self.next + 1) % self.shards.len();
             match self.shards[self.next].try_send(connection) {
@@ -96,8 +111,13 @@ impl Dealer {
     }
 }
 
-/// Accepts until `stop`.
-pub async fn accept(listener: std::net::TcpListener, mut dealer: Dealer, stop: CancellationToken) -> io::Result<()> {
+/// Accepts until `stop`, for TLS where there is an acceptor.
+pub async fn accept(
+    listener: std::net::TcpListener,
+    tls: Option<TlsAcceptor>,
+    mut dealer: Dealer,
+    stop: CancellationToken,
+) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut failures = 0u64;
     loop {
@@ -106,7 +126,7 @@ pub async fn accept(listener: std::net::TcpListener, mut dealer: Dealer, stop: C
             () = stop.cancelled() => return Ok(()),
         };
         match accepted.and_then(|(stream, _)| stream.set_nodelay(true).and_then(|()| stream.into_std())) {
-            Ok(stream) => dealer.deal(stream).await,
+            Ok(stream) => dealer.deal(Accepted { stream, tls: tls.clone() }).await,
             Err(error) => {
                 // Out of file descriptors, or a peer that was gone before we looked; neither is a reason to spin or to stop.
                 if failures.is_multiple_of(FAILURES_A_LINE) {
@@ -123,16 +143,16 @@ pub async fn accept(listener: std::net::TcpListener, mut dealer: Dealer, stop: C
 pub async fn serve(shard: Arc<Shard>, grpc: Grpc, mut inbox: Inbox) {
     let stop = shard.shared().stop.clone();
     loop {
-        let stream = tokio::select! {
-            stream = inbox.recv() => stream,
+        let accepted = tokio::select! {
+            accepted = inbox.recv() => accepted,
             () = stop.cancelled() => return,
         };
-        let Some(stream) = stream else { return };
+        let Some(accepted) = accepted else { return };
         shard.count_connection();
         let (shard, grpc, stop) = (Arc::clone(&shard), grpc.clone(), stop.clone());
         let tasks = shard.tasks().clone();
         tasks.spawn(async move {
-            let mut connection = pin!(connection(shard, grpc, stream));
+            let mut connection = pin!(connection(shard, grpc, accepted));
             tokio::select! {
                 () = connection.as_mut() => {}
                 // Sessions have ended; their last words may still be on the way to the kernel.
@@ -142,34 +162,19 @@ pub async fn serve(shard: Arc<Shard>, grpc: Grpc, mut inbox: Inbox) {
     }
 }
 
-async fn connection(shard: Arc<Shard>, grpc: Grpc, stream: std::net::TcpStream) {
-    let stream = match TcpStream::from_std(stream) {
-        Ok(stream) => stream,
-        Err(error) => return tracing::warn!("failed to take over a connection: {error}"),
-    };
+async fn connection(shard: Arc<Shard>, grpc: Grpc, accepted: Accepted) {
     // Whoever connects and says nothing costs a socket for this long and no more.
     let limit = shard.shared().config.start_timeout;
-    let Ok(Ok(Some(http2))) = timeout(limit, sniff(&stream)).await else { return };
+    let Ok(opened) = timeout(limit, open::open(accepted)).await else {
+        return tracing::debug!("connection closed: nothing was said within {limit:?}");
+    };
+    let Some((io, http2)) = opened else { return };
     let peer = Peer::new(shard.shared().clock);
-    let io = Heard::new(stream, Arc::clone(&peer));
+    let io = Heard::new(io, Arc::clone(&peer));
     if http2 {
         http2::serve(shard, grpc, io, peer).await;
     } else {
         http1::serve(shard, io, peer).await;
-    }
-}
-
-/// True for HTTP/2; none when the peer left without a word.
-async fn sniff(stream: &TcpStream) -> io::Result<Option<bool>> {
-    let mut first = [0; HTTP2.len()];
-    loop {
-        match stream.peek(&mut first).await? {
-            0 => return Ok(None),
-            n if first[..n] != HTTP2[..n] => return Ok(Some(false)),
-            n if n == HTTP2.len() => return Ok(Some(true)),
-            // Too few bytes to tell, and the socket stays readable: look again a little later.
-            _ => sleep(Duration::from_millis(5)).await,
-        }
     }
 }
 

@@ -16,8 +16,9 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
+use tokio_rustls::server::TlsStream;
 
-use crate::runtime::{clock::Clock, flat::Flat};
+use crate::runtime::clock::Clock;
 
 /// The other end of a connection. A connection that hears nothing from it within a ping and its deadline gives it up as silent. That is our
 /// own rule, not the HTTP/2 library's: with a peer that stopped reading, the library's close waits for a write that never comes.
@@ -62,21 +63,35 @@ pub struct Silent;
 /// A connection that notes when it hears from its peer, and writes flat.
 #[derive(Debug)]
 pub struct Heard {
-    io: Flat<TcpStream>,
+    io: Io,
     peer: Arc<Peer>,
+}
+
+/// What carries it. The one in TLS is boxed: the other must not pay for its size.
+#[derive(Debug)]
+pub(super) enum Io {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Heard {
     /// Watches `io`.
-    pub const fn new(io: TcpStream, peer: Arc<Peer>) -> Self {
-        Self { io: Flat(io), peer }
+    pub(super) const fn new(io: Io, peer: Arc<Peer>) -> Self {
+        Self { io, peer }
     }
 }
 
 impl AsyncRead for Heard {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        let read = match &mut self.io {
+            Io::Plain(io) => Pin::new(io).poll_read(cx, buf),
+            Io::Tls(io) => match Pin::new(io).poll_read(cx, buf) {
+                // Without TLS's own goodbye. Sessions have one of theirs, and are lost without it, over TLS as over TCP.
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+                read => read,
+            },
+        };
         if buf.filled().len() > before {
             self.peer.heard.store(self.peer.clock.now().0, Relaxed);
         }
@@ -86,18 +101,38 @@ impl AsyncRead for Heard {
 
 impl AsyncWrite for Heard {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        match &mut self.io {
+            Io::Plain(io) => Pin::new(io).poll_write(cx, buf),
+            Io::Tls(io) => Pin::new(io).poll_write(cx, buf),
+        }
     }
 
+    /// See [`crate::runtime::flat`].
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        false
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        match &mut self.io {
+            Io::Plain(io) => Pin::new(io).poll_flush(cx),
+            Io::Tls(io) => Pin::new(io).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        match &mut self.io {
+            Io::Plain(io) => Pin::new(io).poll_shutdown(cx),
+            Io::Tls(io) => Pin::new(io).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_connection_does_not_pay_for_tls() {
+        assert!(size_of::<Io>() <= size_of::<TcpStream>() + size_of::<usize>());
     }
 }

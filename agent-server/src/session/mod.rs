@@ -90,6 +90,9 @@ use crate::{
     tracker::Phase,
 };
 
+/// A client is warned of the end of a short life when this part of it is left, however early it wants to know.
+const WARNING_SHARE: u32 = 10;
+
 /// What every session of a server shares.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
@@ -221,7 +224,7 @@ impl Session {
             deadline: now + max_duration,
             warn_at: match start.warning_ms {
                 0 => Micros::NEVER,
-                ms => now + max_duration.saturating_sub(Duration::from_millis(ms.into())),
+                ms => now + max_duration.saturating_sub(Duration::from_millis(ms.into()).min(max_duration / WARNING_SHARE)),
             },
             idle_timeout,
             last_message: now + wait,

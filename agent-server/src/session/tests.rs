@@ -12,6 +12,7 @@ use super::*;
 
 mod ends;
 mod properties;
+mod taking;
 mod trouble;
 mod turns;
 

@@ -93,7 +93,7 @@ impl Conversation {
 
     fn refuse(&mut self, error: SessionError) {
         tracing::debug!(code = ?error.code, "stream refused: {error}");
-        *self.shard.shared.refused.lock().entry(error.code).or_default() += 1;
+        self.shard.shared.count_refusal(error.code);
         let close = Close { outcome: None, error: Some(error.clone()) };
         self.leave_waiting(State::Refused(Some(ServerEvent::Error(error)), close));
     }

@@ -128,6 +128,11 @@ impl Shared {
         self.draining() || self.sessions.full()
     }
 
+    /// A stream was refused before a session began.
+    pub fn count_refusal(&self, code: ErrorCode) {
+        *self.refused.lock().entry(code).or_default() += 1;
+    }
+
     /// Takes no more sessions and tells connections.
     pub fn begin_drain(&self) {
         self.draining.store(true, Ordering::Release);

@@ -185,11 +185,16 @@ impl Tracker {
         if let Some(cap) = &self.cap
             && !cap.take()
         {
-            shard.rejected.fetch_add(1, Ordering::Relaxed);
+            self.reject(home);
             return Err(AtCapacity { max: cap.max });
         }
         shard.count(STARTED);
         Ok(Seat { state: AtomicU8::new(State::In(FIRST_PHASE).code()), home: home as u16 })
+    }
+
+    /// Counts a session that was refused for want of room, on shard `home` (taken modulo the number of shards).
+    pub fn reject(&self, home: usize) {
+        self.shards[home & (self.shards.len() - 1)].rejected.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Moves the session to a phase; false when it has ended. Only one thread at a time may move a session: [`super::LiveSession`]

@@ -85,9 +85,7 @@ impl Sessions {
         let seat = match raced.map_or_else(|| self.tracker.start(home()), Ok) {
             Ok(seat) => seat,
             Err(full) => {
-                if let Some(meddler) = &self.meddler {
-                    meddler.refused(self, client_ref);
-                }
+                self.refused(client_ref);
                 return Err(full);
             }
         };
@@ -95,6 +93,19 @@ impl Sessions {
         let entry = Arc::new(Entry::new(seat, number, client_ref.into(), self.unix_us()));
         self.registry.insert(Arc::clone(&entry));
         Ok(LiveSession { sessions: Arc::clone(self), entry })
+    }
+
+    /// Counts a session that was refused for want of room before it could ask: its handshake was.
+    pub fn reject(&self, client_ref: &str) {
+        self.settle();
+        self.tracker.reject(home());
+        self.refused(client_ref);
+    }
+
+    fn refused(&self, client_ref: &str) {
+        if let Some(meddler) = &self.meddler {
+            meddler.refused(self, client_ref);
+        }
     }
 
     /// Reads every counter at one instant, or says that it could not.

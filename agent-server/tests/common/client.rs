@@ -1,6 +1,6 @@
 //! Clients of both transports that show their wire: what they send may be wrong, how they leave may be rude.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
@@ -10,7 +10,13 @@ use proto::{
     native,
     voiceagent::v1,
 };
-use tokio::{net::TcpStream, sync::oneshot, task::JoinHandle};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::oneshot,
+    task::JoinHandle,
+};
+use tokio_rustls::{TlsConnector, rustls::ClientConfig};
 use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
 
 use super::within;
@@ -69,26 +75,60 @@ pub struct Grpc {
 }
 
 pub struct Ws {
-    stream: Option<WebSocketStream<TcpStream>>,
+    stream: Option<WebSocketStream<Box<dyn Io>>>,
     json: bool,
     /// Before the first frame came, the server cannot know the form.
     heard_json: bool,
     socket: std::net::TcpStream,
 }
 
-async fn connect(address: SocketAddr) -> (TcpStream, std::net::TcpStream) {
-    let stream = TcpStream::connect(address).await.unwrap().into_std().unwrap();
+/// Where a server is, and what it must be spoken to.
+#[derive(Clone)]
+pub struct Way {
+    address: SocketAddr,
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl From<SocketAddr> for Way {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, tls: None }
+    }
+}
+
+impl Way {
+    /// Over TLS with these settings.
+    pub fn tls(address: SocketAddr, config: Arc<ClientConfig>) -> Self {
+        Self { address, tls: Some(config) }
+    }
+}
+
+/// A connection, plain or not.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+async fn connect(way: &Way) -> (Box<dyn Io>, std::net::TcpStream) {
+    let stream = TcpStream::connect(way.address).await.unwrap().into_std().unwrap();
     let other = stream.try_clone().unwrap();
-    (TcpStream::from_std(stream).unwrap(), other)
+    let stream = TcpStream::from_std(stream).unwrap();
+    let stream: Box<dyn Io> = match &way.tls {
+        None => Box::new(stream),
+        Some(config) => {
+            let name = way.address.ip().into();
+            Box::new(within("the TLS handshake", TlsConnector::from(Arc::clone(config)).connect(name, stream)).await.unwrap())
+        }
+    };
+    (stream, other)
 }
 
 impl Client {
-    pub async fn open(address: SocketAddr, form: Form) -> Self {
+    pub async fn open(way: impl Into<Way>, form: Form) -> Self {
+        let way = way.into();
         match form {
-            Form::Grpc => Self::Grpc(Box::new(Grpc::open(address).await)),
+            Form::Grpc => Self::Grpc(Box::new(Grpc::open(way).await)),
             Form::Binary | Form::Json => {
-                let (stream, socket) = connect(address).await;
-                let url = format!("ws://{address}{}", native::WEBSOCKET_PATH);
+                let (stream, socket) = connect(&way).await;
+                let url = format!("ws://{}{}", way.address, native::WEBSOCKET_PATH);
                 let (stream, _) = within("the upgrade", client_async(url, stream)).await.unwrap();
                 Self::Ws(Box::new(Ws { stream: Some(stream), json: form == Form::Json, heard_json: false, socket }))
             }
@@ -96,8 +136,8 @@ impl Client {
     }
 
     /// Opens, starts, and waits to be accepted.
-    pub async fn started(address: SocketAddr, form: Form) -> Self {
-        let mut client = Self::open(address, form).await;
+    pub async fn started(way: impl Into<Way>, form: Form) -> Self {
+        let mut client = Self::open(way, form).await;
         client.send(start("test")).await;
         let got = client.next().await;
         assert!(matches!(got, Got::Event(ServerEvent::Accepted(_))), "{got:?}");
@@ -177,8 +217,10 @@ impl Grpc {
         }
     }
 
-    pub async fn open(address: SocketAddr) -> Self {
-        let (stream, socket) = connect(address).await;
+    pub async fn open(way: impl Into<Way>) -> Self {
+        let way = way.into();
+        let address = way.address;
+        let (stream, socket) = connect(&way).await;
         // Our own limits on streams that we reset must not end the connection: answers to them may be on their way.
         let mut builder = h2::client::Builder::new();
         builder.max_local_error_reset_streams(None);

@@ -3,6 +3,8 @@
 
 pub mod client;
 pub mod foreign;
+pub mod openai;
+pub mod tls;
 
 use std::{
     future::Future,
@@ -23,6 +25,7 @@ pub struct Server {
     child: Child,
     stdin: Option<ChildStdin>,
     pub address: SocketAddr,
+    pub tls_address: Option<SocketAddr>,
     pub admin: SocketAddr,
 }
 
@@ -43,7 +46,8 @@ impl Server {
         assert_eq!(ready["event"], "listening");
         assert_eq!(ready["pid"], child.id());
         let address = |key: &str| ready[key].as_str().unwrap().parse().unwrap();
-        Self { address: address("address"), admin: address("admin"), stdin: child.stdin.take(), child }
+        let tls_address = ready.get("tls_address").map(|_| address("tls_address"));
+        Self { address: address("address"), tls_address, admin: address("admin"), stdin: child.stdin.take(), child }
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {

@@ -108,6 +108,8 @@ pub(super) struct Watch {
     /// Onsets of speech and tool calls so far: what a response may answer.
     user: u32,
     spoken: bool,
+    /// All that the driver itself came too late so far, microseconds.
+    stall_us: u64,
     response: Response,
     /// The response that was stopped last, and when it ended.
     stopped: Option<(u64, Micros)>,
@@ -150,6 +152,7 @@ impl Watch {
             accepted: Micros::ZERO,
             user: 0,
             spoken: false,
+            stall_us: 0,
             response: Response::default(),
             stopped: None,
             stale_frames: 0,
@@ -187,7 +190,7 @@ impl Watch {
 
     /// The user can be heard.
     pub(super) fn onset(&mut self, now: Micros) {
-        if !self.spoken && !self.terms.greets && now.since(self.accepted) >= Duration::from_millis(200) {
+        if !self.spoken && self.terms.named && !self.terms.greets && now.since(self.accepted) >= Duration::from_millis(200) {
             self.verdict.tested.insert(VoiceFault::CrossTalk);
         }
         self.spoken = true;
@@ -270,8 +273,13 @@ impl Watch {
         }
     }
 
-    /// Something from the backend. `speaking`: the user is. `stall_us`: all that the driver itself came too late so far.
-    pub(super) fn hear(&mut self, event: &ServerEvent, speaking: bool, stall_us: u64, now: Micros) {
+    /// All that the driver itself came too late so far, microseconds.
+    pub(super) fn stalled(&mut self, total_us: u64) {
+        self.stall_us = total_us;
+    }
+
+    /// Something from the backend. `speaking`: the user is.
+    pub(super) fn hear(&mut self, event: &ServerEvent, speaking: bool, now: Micros) {
         self.quiet.alive = true;
         match event {
             ServerEvent::Speech(marker) => {
@@ -303,7 +311,7 @@ impl Watch {
             }
             ServerEvent::Audio(audio) => {
                 self.sign(false);
-                self.audio(audio, stall_us, now);
+                self.audio(audio, now);
             }
             ServerEvent::ResponseEnd { response, status, .. } => self.response_ends(response.0, *status, now),
             ServerEvent::ToolCall { .. } => {
@@ -357,17 +365,23 @@ impl Watch {
 
     /// The agent speaks, and nobody has spoken to it.
     fn unasked(&mut self) {
-        if !self.terms.greets && self.verdict.found.iter().all(|found| found.kind != VoiceFault::CrossTalk) {
+        if self.terms.named && !self.terms.greets && self.verdict.found.iter().all(|found| found.kind != VoiceFault::CrossTalk) {
             self.found(VoiceFault::CrossTalk, 1, 0);
         }
     }
 
-    fn audio(&mut self, audio: &AgentAudio, stall_us: u64, now: Micros) {
+    fn audio(&mut self, audio: &AgentAudio, now: Micros) {
+        let stall_us = self.stall_us;
         let number = audio.response.0;
+        // Where one response ends and the next begins is a guess then: nothing is judged by it.
+        if number == 0 || !self.terms.named {
+            self.terms.named = false;
+            return;
+        }
         if self.unended == Some(number) {
             self.unended = None;
         }
-        if let Some((_, at)) = self.stopped.filter(|(of, _)| *of == number && self.terms.named) {
+        if let Some((_, at)) = self.stopped.filter(|(of, _)| *of == number) {
             self.stale_frames = self.stale_frames.saturating_add(1);
             let lasts = now.since(at);
             if self.stale_frames >= STALE_FRAMES && lasts >= STALE {

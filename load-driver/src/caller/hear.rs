@@ -1,19 +1,21 @@
 //! What the backend says after acceptance.
 
 use proto::{
-    frame::{AgentAudio, ResponseStatus, ServerEvent},
+    frame::{ResponseStatus, ServerEvent},
     ids::{ResponseId, TurnId},
     time::Micros,
 };
 
 use super::{
     Action, Caller, Life,
-    ear::Heard,
+    ear::Ear,
+    mouth::after,
+    playout::JITTER_BUFFER_US,
     turn::{Audible, Tool, tool_result},
 };
 use crate::{
     ledger::{FailureCause, Finish},
-    plan::Act,
+    plan::{Act, Dialect},
     record::{Counter, Metric, Sample},
 };
 
@@ -21,13 +23,14 @@ impl Caller {
     pub(super) fn hear(&mut self, event: ServerEvent, now: Micros, out: &mut Vec<Action>) {
         match event {
             ServerEvent::Accepted(_) => self.end(Finish::Lost(FailureCause::Protocol), true, now, out),
-            ServerEvent::Speech(marker) => {
-                if !marker.started {
-                    self.mouth.heard_end();
-                }
+            ServerEvent::Speech(marker) if marker.started => self.hear_interest(now, out),
+            ServerEvent::Speech(_) => {
+                self.hear_endpoint(now, out);
+                self.mouth.heard_end();
             }
+            ServerEvent::Committed { .. } => self.hear_endpoint(now, out),
             ServerEvent::Transcript { turn, last, .. } => self.hear_transcript(turn, last, now, out),
-            ServerEvent::ResponseStart { response, turn, .. } => self.hear_response_start(response, turn, out),
+            ServerEvent::ResponseStart { response, turn, .. } => self.hear_response_start(response, turn, now, out),
             ServerEvent::Audio(audio) => self.hear_audio(&audio, now, out),
             ServerEvent::ResponseEnd { response, status, .. } => self.hear_response_end(response, status, now, out),
             ServerEvent::Ack { sequence } => {
@@ -42,12 +45,13 @@ impl Caller {
                     self.extend_deadline(now);
                 }
             }
-            ServerEvent::Context { .. }
-            | ServerEvent::Committed { .. }
-            | ServerEvent::Answering { .. }
-            | ServerEvent::AnswerDropped { .. }
-            | ServerEvent::Mark { .. }
-            | ServerEvent::GoingAway { .. } => {}
+            ServerEvent::Context { .. } | ServerEvent::Answering { .. } | ServerEvent::AnswerDropped { .. } => {}
+            ServerEvent::Mark { name } => {
+                if self.life == Life::Live && !self.ear.playout.mark(name, now) {
+                    slip(out);
+                }
+            }
+            ServerEvent::GoingAway { .. } => self.hear_going_away(now, out),
             ServerEvent::Error(error) if error.fatal => self.doom(error.code, now, out),
             ServerEvent::Error(_) => slip(out),
             ServerEvent::Ended(ended) => {
@@ -61,8 +65,8 @@ impl Caller {
         }
     }
 
-    /// The agent's first media or transcript frame.
-    fn hear_stream(&mut self, now: Micros, out: &mut Vec<Action>) {
+    /// The agent's first transcript or audible audio.
+    pub(super) fn hear_stream(&mut self, now: Micros, out: &mut Vec<Action>) {
         if !self.streamed {
             self.streamed = true;
             self.measure_from_start(Metric::TimeToFirstStream, now, out);
@@ -72,7 +76,7 @@ impl Caller {
     fn hear_transcript(&mut self, turn: TurnId, last: bool, now: Micros, out: &mut Vec<Action>) {
         self.hear_stream(now, out);
         self.ear.understood(turn);
-        let Some(open) = self.turn.as_mut().filter(|open| turn.0 > open.earlier) else { return };
+        let Some(open) = self.turn.as_mut().filter(|open| open.is(turn)) else { return };
         if let Some(onset) = open.onset.filter(|onset| onset.intended <= now && !open.transcript_first) {
             open.transcript_first = true;
             measure(Metric::TranscriptFirst, onset.intended, onset.actual, now, out);
@@ -85,16 +89,37 @@ impl Caller {
         }
     }
 
-    fn hear_response_start(&mut self, response: ResponseId, turn: TurnId, out: &mut Vec<Action>) {
-        if !self.ear.announce(response, turn) {
+    /// The server says that the user's turn is over. Where the caller said so first, that is no news.
+    fn hear_endpoint(&mut self, now: Micros, out: &mut Vec<Action>) {
+        let told = self.plan.scenario.markers || self.plan.scenario.commits();
+        let Some(open) = self.turn.as_mut().filter(|open| !told && !open.endpointed) else { return };
+        // One inside the speech was about a part of it.
+        if let Some(end) = open.end {
+            open.endpointed = true;
+            measure(Metric::Endpointing, end.intended, end.actual, now, out);
+        }
+    }
+
+    fn hear_going_away(&mut self, now: Micros, out: &mut Vec<Action>) {
+        out.push(Action::Count(Counter::GoingAways, 1));
+        if self.life == Life::Live {
+            self.ending = true;
+            if self.turn.is_none() {
+                self.say_goodbye(now, out);
+            }
+        }
+    }
+
+    fn hear_response_start(&mut self, response: ResponseId, turn: TurnId, now: Micros, out: &mut Vec<Action>) {
+        if !self.ear.announce(response, turn, now) {
             slip(out);
-        } else if self.turn.as_ref().is_some_and(|open| turn.0 > open.earlier) {
+        } else if self.turn.as_ref().is_some_and(|open| open.is(turn)) {
             self.expect_answer(response);
         }
     }
 
     /// A response begins that can be the answer, unless another is being heard.
-    fn expect_answer(&mut self, response: ResponseId) {
+    pub(super) fn expect_answer(&mut self, response: ResponseId) {
         if let Some(open) = self.turn.as_mut().filter(|open| open.audible != Audible::Yes) {
             open.answer = Some(response);
             open.audible = Audible::NotYet;
@@ -102,87 +127,59 @@ impl Caller {
         }
     }
 
-    fn hear_audio(&mut self, audio: &AgentAudio, now: Micros, out: &mut Vec<Action>) {
-        let response = audio.response;
-        out.push(Action::Count(Counter::FramesReceived, 1));
-        if self.ear.gap(audio.sequence) {
-            out.push(Action::Count(Counter::SequenceGaps, 1));
-        }
-        self.hear_stream(now, out);
-        if !self.ear.knows(response) {
-            // The server's slip, but a person hears it all the same. What it answers was not said: it is taken for the answer.
-            slip(out);
-            if self.ear.announce(response, TurnId(0)) {
-                self.expect_answer(response);
-            }
-        }
-        if let Some(stopped) = self.stop.as_mut().filter(|stop| stop.response == response).and_then(|stop| stop.audio(now)) {
-            self.stop = None;
-            Self::stopped(stopped, out);
-        }
-        match self.ear.hear(response, now) {
-            Heard::Stale => out.push(Action::Count(Counter::StaleFrames, 1)),
-            Heard::Old => {}
-            Heard::Current { first, late } => {
-                if let Some(due) = late {
-                    measure(Metric::AudioGap, due, due, now, out);
-                    out.push(Action::Count(Counter::Underruns, 1));
-                    out.push(Action::Count(Counter::UnderrunUs, now.0 - due.0));
-                }
-                if first {
-                    self.hear_resumption(now, out);
-                }
-                self.hear_answer(response, now, out);
-            }
-        }
-    }
-
-    /// A response becomes audible: if it follows a tool's result, the agent has resumed.
-    fn hear_resumption(&mut self, now: Micros, out: &mut Vec<Action>) {
-        if let Some(tool) = self.tool.take_if(|tool| tool.due == Micros::NEVER) {
-            measure(Metric::ToolRoundTrip, tool.received, tool.received, now, out);
-        }
-    }
-
-    fn hear_answer(&mut self, response: ResponseId, now: Micros, out: &mut Vec<Action>) {
-        let Some(open) = self.turn.as_mut().filter(|open| open.answer == Some(response)) else { return };
-        let Some(end) = open.end else {
-            open.audible = Audible::Early;
-            return;
-        };
-        if open.audible != Audible::Yes {
-            if open.audible == Audible::NotYet && !open.measured {
-                measure(Metric::TurnResponse, end.intended, end.actual, now, out);
-            }
-            open.audible = Audible::Yes;
-            open.measured = true;
-            if let Act::BargeIn { after, .. } | Act::Cancel { after } = &open.act {
-                open.act_at = now + *after;
-            }
-        }
-        open.deadline = now + self.plan.scenario.response_timeout;
-    }
-
     fn hear_response_end(&mut self, response: ResponseId, status: ResponseStatus, now: Micros, out: &mut Vec<Action>) {
-        if !self.ear.end(response, status, now) {
+        let thrown_away = matches!(status, ResponseStatus::Interrupted | ResponseStatus::Cancelled);
+        if response.0 == 0 && self.plan.scenario.service.dialect != Dialect::Native {
+            match self.ear.speaking_unnamed() {
+                Some(response) if thrown_away => self.end_response(response, status, now, out),
+                Some(_) => self.ear.no_more(),
+                None if thrown_away => self.throw_away(now, out),
+                None => {}
+            }
+        } else if thrown_away && (self.ear.only_played(response, now) || self.stops_playout_of(response)) {
+            self.throw_away(now, out);
+        } else if self.ear.end(response, status, now) {
+            self.end_response(response, status, now, out);
+        } else {
             slip(out);
-            return;
         }
+    }
+
+    /// A response is over, as the server says or as it was inferred.
+    pub(super) fn end_response(&mut self, response: ResponseId, status: ResponseStatus, now: Micros, out: &mut Vec<Action>) {
         out.push(Action::Count(Counter::Responses, 1));
-        if let Some(stopped) = self.stop.as_mut().filter(|stop| stop.response == response).and_then(|stop| stop.end(status, now)) {
-            self.stop = None;
-            Self::stopped(stopped, out);
+        if let Some((media, wall)) = self.ear.pace() {
+            out.push(Action::Count(Counter::PacedMediaUs, media));
+            out.push(Action::Count(Counter::PacedWallUs, wall));
         }
+        if Ear::is_unnamed(response) {
+            self.ear.end_unnamed(status, now);
+        }
+        if matches!(status, ResponseStatus::Interrupted | ResponseStatus::Cancelled) {
+            self.judge_interruption(response, out);
+            self.tell_heard(response, now, out);
+        }
+        if let Some(stop) = self.stop.as_mut().filter(|stop| stop.response == response) {
+            let stopped = stop.end(status, now);
+            stop.plays_until(self.ear.playout.voice_end());
+            self.settled(stopped, now, out);
+        }
+        self.end_greeting(response, status, now);
         let Some(open) = self.turn.as_mut().filter(|open| open.answer == Some(response)) else { return };
-        open.act_at = Micros::NEVER;
         let more_to_come = self.tool.as_ref().is_some_and(|tool| tool.planned);
         if open.audible != Audible::Yes || more_to_come {
+            open.act_at = Micros::NEVER;
             open.answer = None;
             open.audible = Audible::NotYet;
             return;
         }
+        let heard_out = self.ear.playout.end().max(now);
+        // What is played long enough can still be interrupted.
+        if status != ResponseStatus::Completed || heard_out <= after(open.act_at, JITTER_BUFFER_US) {
+            open.act_at = Micros::NEVER;
+        }
         match status {
-            ResponseStatus::Completed => open.over_at = self.ear.play_end().max(now),
+            ResponseStatus::Completed => open.over_at = heard_out,
             ResponseStatus::Interrupted | ResponseStatus::Cancelled => open.over_at = now,
             ResponseStatus::Failed => self.finish_turn(Counter::TurnsMissed, now, now, out),
         }
@@ -216,10 +213,10 @@ impl Caller {
 }
 
 /// The server broke the protocol in a way that a session survives, or said that the caller did.
-fn slip(out: &mut Vec<Action>) {
+pub(super) fn slip(out: &mut Vec<Action>) {
     out.push(Action::Count(Counter::ServerErrors, 1));
 }
 
-fn measure(metric: Metric, intended: Micros, actual: Micros, to: Micros, out: &mut Vec<Action>) {
+pub(super) fn measure(metric: Metric, intended: Micros, actual: Micros, to: Micros, out: &mut Vec<Action>) {
     out.push(Action::Measure(Sample { metric, intended, actual, to }));
 }

@@ -7,7 +7,7 @@ use proto::{
     time::Micros,
 };
 
-use super::{Action, Caller, Life, stop::Stopped};
+use super::{Action, Caller, Life, sound::Greeting, stop::Stopped};
 use crate::{
     ledger::{FailureCause, Finish},
     plan::{EndKind, TurnDetection},
@@ -71,7 +71,11 @@ impl Caller {
             (Some(length), _) => now + length,
         };
         self.mouth.open(&self.plan.scenario, idle_timeout_ms, now);
-        self.next_turn(now, now, out);
+        if self.plan.scenario.service.agent.greets {
+            self.greeting = Some(Box::new(Greeting::new(now + self.plan.scenario.response_timeout)));
+        } else {
+            self.next_turn(now, now, now, out);
+        }
     }
 
     /// A sample from the scheduled arrival and from the dial.
@@ -108,7 +112,7 @@ impl Caller {
         match self.plan.end {
             EndKind::Graceful | EndKind::KillWorker | EndKind::KillBackend => self.say_goodbye(now, out),
             kind => {
-                self.fall_silent(out);
+                self.fall_silent(now, out);
                 out.push(Action::Force(kind));
                 self.end(Finish::Forced(kind), false, now, out);
             }
@@ -116,7 +120,7 @@ impl Caller {
     }
 
     pub(super) fn say_goodbye(&mut self, now: Micros, out: &mut Vec<Action>) {
-        self.fall_silent(out);
+        self.fall_silent(now, out);
         out.push(Action::Send(ClientEvent::End { reason: "done".to_owned() }));
         self.life = Life::Leaving;
         self.deadline = now + GOODBYE_TIMEOUT;
@@ -125,17 +129,20 @@ impl Caller {
     /// The server said that it ends the session with this error; its `Ended` is awaited.
     pub(super) fn doom(&mut self, code: ErrorCode, now: Micros, out: &mut Vec<Action>) {
         if self.life == Life::Live {
-            self.fall_silent(out);
+            self.fall_silent(now, out);
             self.deadline = now + GOODBYE_TIMEOUT;
         }
         self.life = Life::Doomed(code);
     }
 
     /// Nothing more is said or planned; a turn under way counts as interrupted.
-    fn fall_silent(&mut self, out: &mut Vec<Action>) {
+    fn fall_silent(&mut self, now: Micros, out: &mut Vec<Action>) {
         self.mouth.flush(out);
         self.mouth.close();
+        self.user_ends(now, out);
+        self.ear.playout.forget_marks();
         self.next = None;
+        self.greeting = None;
         self.tool = None;
         self.stop_by = Micros::NEVER;
         if self.turn.take().is_some() {
@@ -145,9 +152,9 @@ impl Caller {
 
     /// Over, after acceptance.
     pub(super) fn end(&mut self, finish: Finish, drop: bool, now: Micros, out: &mut Vec<Action>) {
-        self.fall_silent(out);
-        if let Some(Stopped::After(sample)) = self.stop.take().map(|stop| stop.settle()) {
-            out.push(Action::Measure(sample));
+        self.fall_silent(now, out);
+        if let Some(stop) = self.stop.take().filter(|stop| stop.settle() == Stopped::Yes) {
+            Self::stopped(&stop, Stopped::Yes, now, out);
         }
         let verdict = self.watch.close(finish, now);
         out.extend(verdict.map(Action::Voice));

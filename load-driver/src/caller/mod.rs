@@ -38,6 +38,8 @@ mod faults;
 mod hear;
 mod life;
 mod mouth;
+mod playout;
+mod sound;
 mod stop;
 mod turn;
 
@@ -46,14 +48,16 @@ mod tests;
 
 use proto::{
     frame::{ClientEvent, ErrorCode, ServerEvent},
+    ids::ResponseId,
     time::Micros,
 };
 
-pub(crate) use self::ear::JITTER_BUFFER_US;
+pub(crate) use self::playout::JITTER_BUFFER_US;
 use self::{
     ear::Ear,
     faults::Watch,
     mouth::Mouth,
+    sound::Greeting,
     stop::Stop,
     turn::{Next, Tool, Turn},
 };
@@ -113,17 +117,22 @@ pub struct Caller {
     streamed: bool,
     mouth: Mouth,
     ear: Ear,
-    next: Option<Next>,
+    next: Option<Box<Next>>,
     turn: Option<Box<Turn>>,
     turn_number: u32,
     /// When the user began to speak last, or a turn of silence was over.
     last_begin: Option<Micros>,
-    stop: Option<Stop>,
+    /// When the user could be heard last; [`Micros::NEVER`] while it speaks.
+    spoke: Micros,
+    greeting: Option<Box<Greeting>>,
+    /// The response that the user interrupted last; 0 is none.
+    interrupted: ResponseId,
+    /// Answers that are no longer waited for and may still come.
+    owed: u32,
+    stop: Option<Box<Stop>>,
     tool: Option<Box<Tool>>,
     /// Judges the backend as a voice agent.
     watch: Box<Watch>,
-    /// All that the driver itself came too late so far, microseconds.
-    stall_us: u64,
 }
 
 /// What can be due; at equal times in this order.
@@ -133,7 +142,10 @@ enum Due {
     StopBy,
     SpeechEnd,
     Tool,
+    Mark,
     Act,
+    Inferred,
+    Greeted,
     TurnOver,
     TurnMissed,
     TurnBegin,
@@ -157,10 +169,13 @@ impl Caller {
             turn: None,
             turn_number: 0,
             last_begin: None,
+            spoke: Micros::ZERO,
+            greeting: None,
+            interrupted: ResponseId(0),
+            owed: 0,
             stop: None,
             tool: None,
             watch: Box::new(Watch::new(&plan.scenario.service)),
-            stall_us: 0,
             plan,
         }
     }
@@ -174,7 +189,7 @@ impl Caller {
 
     /// All that the driver itself came too late since the run began, microseconds: what arrives late for that is not the backend's fault.
     pub fn on_stall(&mut self, total_us: u64) {
-        self.stall_us = total_us;
+        self.watch.stalled(total_us);
     }
 
     /// The driver dropped audio of this caller: the backend cannot have heard it.
@@ -189,7 +204,7 @@ impl Caller {
             Life::Over => return,
             Life::Dialling | Life::Starting => self.hear_before_acceptance(event, now, out),
             Life::Live | Life::Leaving | Life::Doomed(_) => {
-                self.watch.hear(&event, self.mouth.speaking(), self.stall_us, now);
+                self.watch.hear(&event, self.mouth.speaking(), now);
                 self.hear(event, now, out);
             }
         }
@@ -267,12 +282,15 @@ impl Caller {
             (self.stop_by, Due::StopBy),
             (self.mouth.speech_end_due(), Due::SpeechEnd),
             (tool, Due::Tool),
+            (self.ear.playout.mark_due(), Due::Mark),
             (turn.map_or(Micros::NEVER, |turn| turn.act_at), Due::Act),
+            (self.ear.unnamed_over(), Due::Inferred),
+            (self.greeting.as_deref().map_or(Micros::NEVER, Greeting::due), Due::Greeted),
             (turn.map_or(Micros::NEVER, |turn| turn.over_at), Due::TurnOver),
             (missed, Due::TurnMissed),
             (self.next.as_ref().map_or(Micros::NEVER, |next| next.at), Due::TurnBegin),
             (self.mouth.frame_due(), Due::Frame),
-            (self.stop.as_ref().map_or(Micros::NEVER, Stop::due), Due::Settle),
+            (self.stop.as_deref().map_or(Micros::NEVER, Stop::due), Due::Settle),
         ] {
             if at < first.0 {
                 first = (at, due);
@@ -293,8 +311,11 @@ impl Caller {
                 Due::StopBy => self.stop_due(now, out),
                 Due::SpeechEnd => self.speech_ended(out),
                 Due::Tool => self.answer_tool(at, out),
+                Due::Mark => self.tell_played(out),
                 Due::Act => self.interrupt(at, now, out),
-                Due::TurnOver => self.finish_turn(Counter::TurnsAnswered, at, now, out),
+                Due::Inferred => self.infer_end(at, now, out),
+                Due::Greeted => self.greeted(at, now, out),
+                Due::TurnOver => self.turn_over(at, now, out),
                 Due::TurnMissed => self.finish_turn(Counter::TurnsMissed, at, now, out),
                 Due::TurnBegin => self.begin_turn(now, out),
                 Due::Frame => self.send_frame(now, out),

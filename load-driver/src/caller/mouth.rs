@@ -225,7 +225,8 @@ impl Mouth {
         line.ended = true;
         let end = after(line.begin, line.end_us);
         let edge = Edge { intended: end, actual: end + line.lag };
-        let finished = line.frame >= line.utterance.frames() as u64;
+        // Who says that the turn is over does not go on with it.
+        let finished = scenario.commits() || line.frame >= line.utterance.frames() as u64;
         if scenario.markers {
             out.push(marker(false, end, self.zero));
         }
@@ -239,7 +240,7 @@ impl Mouth {
     fn finish_line(&mut self, scenario: &ScenarioPlan) {
         self.line = None;
         if !scenario.send_silence {
-            let wait = self.unheard && !scenario.markers;
+            let wait = self.unheard && !scenario.markers && !scenario.commits();
             self.silence_until = if wait { after(self.next, HANGOVER_US) } else { Micros::ZERO };
         }
     }

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use proto::{
-    frame::{ClientEvent, FRAME_US, TurnHint},
-    ids::ResponseId,
+    frame::{ClientEvent, FRAME_US, ResponseWish, TurnHint},
+    ids::{ResponseId, TurnId},
     time::Micros,
 };
 
 use super::{
     Action, Caller,
+    ear::Ear,
     mouth::{Edge, Voiced, after},
-    stop::{Stop, Stopped},
+    stop::{By, Stop, Stopped},
 };
 use crate::{
     audio::Utterance,
@@ -50,6 +51,8 @@ pub(super) struct Turn {
     pub(super) end: Option<Edge>,
     pub(super) transcript_first: bool,
     pub(super) transcript_final: bool,
+    /// The server said that the user's turn is over.
+    pub(super) endpointed: bool,
     /// The response that seems to answer.
     pub(super) answer: Option<ResponseId>,
     pub(super) audible: Audible,
@@ -57,10 +60,21 @@ pub(super) struct Turn {
     pub(super) measured: bool,
     /// The interruption is due.
     pub(super) act_at: Micros,
+    /// It was due in a pause of the agent's: it waits for the next word.
+    pub(super) act_waits: bool,
     /// Something of the answer must have come.
     pub(super) deadline: Micros,
-    /// The answer was heard out.
+    /// The answer was heard out, and that is known.
     pub(super) over_at: Micros,
+    /// The last of the answer was played, where that became known later.
+    pub(super) heard_out: Micros,
+}
+
+impl Turn {
+    /// The server means this turn by that number; 0 is whatever turn is under way.
+    pub(super) fn is(&self, turn: TurnId) -> bool {
+        turn.0 == 0 || turn.0 > self.earlier
+    }
 }
 
 /// A tool call that is being answered, or was and the agent has not resumed.
@@ -75,8 +89,8 @@ pub(super) struct Tool {
 }
 
 impl Caller {
-    /// Plans the turn after one that was over at `over`, or ends the session.
-    pub(super) fn next_turn(&mut self, over: Micros, now: Micros, out: &mut Vec<Action>) {
+    /// Plans the turn after one that was over at `over`, as was `known` then or later; or ends the session.
+    pub(super) fn next_turn(&mut self, over: Micros, known: Micros, now: Micros, out: &mut Vec<Action>) {
         if self.ending {
             self.say_goodbye(now, out);
             return;
@@ -101,21 +115,22 @@ impl Caller {
                 Wait::Cycle(cycle) => self.last_begin.unwrap_or(over) + cycle,
             };
             // Turns of silence without length must not spin.
-            let soonest = if plan.says.is_none() && self.last_begin == Some(over) { after(over, FRAME_US) } else { over };
-            Next { at: at.max(soonest), plan }
+            let soonest = if plan.says.is_none() && self.last_begin == Some(over) { after(over, FRAME_US) } else { known };
+            Box::new(Next { at: at.max(soonest), plan })
         });
         self.turn_number = self.turn_number.wrapping_add(1);
     }
 
     pub(super) fn begin_turn(&mut self, now: Micros, out: &mut Vec<Action>) {
-        let Some(Next { at, plan }) = self.next.take() else { return };
+        let Some(Next { at, plan }) = self.next.take().map(|next| *next) else { return };
         self.last_begin = Some(at);
+        out.extend(plan.dtmf.chars().map(|key| Action::Send(ClientEvent::Digit(key))));
         match plan.says {
             Some(says) => {
                 self.ask(says, plan.act, plan.response_ms, at, out);
                 self.watch.asked(false, at);
             }
-            None => self.next_turn(at, now, out),
+            None => self.next_turn(at, at, now, out),
         }
     }
 
@@ -142,12 +157,15 @@ impl Caller {
             end: None,
             transcript_first: false,
             transcript_final: false,
+            endpointed: false,
             answer: None,
             audible: Audible::NotYet,
             measured: false,
             act_at: Micros::NEVER,
+            act_waits: false,
             deadline: Micros::NEVER,
             over_at: Micros::NEVER,
+            heard_out: Micros::NEVER,
         }));
         out.push(Action::Count(Counter::Turns, 1));
     }
@@ -158,63 +176,113 @@ impl Caller {
             turn.onset = Some(edge);
         }
         self.watch.onset(now);
+        self.spoke = Micros::NEVER;
+        self.ear.playout.user_begins(edge.actual);
         if self.stop.as_mut().is_some_and(|stop| stop.onset(edge)) {
             out.push(Action::Count(Counter::BargeIns, 1));
         }
     }
 
     pub(super) fn speech_ended(&mut self, out: &mut Vec<Action>) {
-        let edge = self.mouth.end_speech(&self.plan.scenario, out);
-        if let (Some(turn), Some(edge)) = (&mut self.turn, edge) {
+        let Some(edge) = self.mouth.end_speech(&self.plan.scenario, out) else { return };
+        self.user_ends(edge.actual, out);
+        if let Some(turn) = &mut self.turn {
             turn.end = Some(edge);
             turn.deadline = edge.intended + self.plan.scenario.response_timeout;
         }
+        if self.plan.scenario.commits() {
+            out.push(Action::Send(ClientEvent::Commit));
+            out.push(Action::Send(ClientEvent::Respond(ResponseWish::default())));
+        }
+    }
+
+    /// Nothing of the user can be heard from here on.
+    pub(super) fn user_ends(&mut self, at: Micros, out: &mut Vec<Action>) {
+        if self.spoke == Micros::NEVER {
+            self.spoke = at;
+            let both = self.ear.playout.user_ends(at);
+            if both > 0 {
+                out.push(Action::Count(Counter::TalkOverUs, both));
+            }
+        }
+    }
+
+    /// The answer was heard out.
+    pub(super) fn turn_over(&mut self, at: Micros, now: Micros, out: &mut Vec<Action>) {
+        let heard_out = self.turn.as_ref().map_or(at, |turn| turn.heard_out.min(at));
+        self.close_turn(Counter::TurnsAnswered, out);
+        self.next_turn(heard_out, at, now, out);
     }
 
     /// The turn is over, answered or missed.
     pub(super) fn finish_turn(&mut self, how: Counter, at: Micros, now: Micros, out: &mut Vec<Action>) {
+        self.close_turn(how, out);
+        self.next_turn(at, at, now, out);
+    }
+
+    fn close_turn(&mut self, how: Counter, out: &mut Vec<Action>) {
         let turn = self.turn.take();
         let audible = turn.filter(|turn| turn.audible == Audible::Yes).and_then(|turn| turn.answer);
         self.watch.turn_over(how == Counter::TurnsMissed, audible.map(|response| response.0));
+        // An answer that is still to come is late, but answers somebody.
+        if how == Counter::TurnsMissed || self.tool.take().is_some() {
+            self.owed = self.owed.saturating_add(1);
+        }
         self.tool = None;
         out.push(Action::Count(how, 1));
-        self.next_turn(at, now, out);
     }
 
     /// The interruption of the turn is due.
     pub(super) fn interrupt(&mut self, at: Micros, now: Micros, out: &mut Vec<Action>) {
         let Some(turn) = &mut self.turn else { return };
         turn.act_at = Micros::NEVER;
+        let Some(response) = turn.answer else { return };
+        let unnamed = Ear::is_unnamed(response);
+        if unnamed && self.ear.playout.voice_end() <= at {
+            turn.act_waits = true;
+            return;
+        }
         let response_ms = turn.response_ms;
         let act = std::mem::replace(&mut turn.act, Act::Listen);
-        let Some(response) = turn.answer else { return };
-        let sent = Some(Edge { intended: at, actual: now });
-        let (from, says) = match act {
-            Act::BargeIn { explicit: true, says, heard, .. } => {
-                let played_ms = self.ear.mute(now);
+        let sent = self.ear.only_played(response, now);
+        let named = (!unnamed).then_some(response);
+        let message = By::Message(Edge { intended: at, actual: now });
+        let (by, says) = match act {
+            Act::BargeIn { explicit, says, heard, .. } if explicit || (says.is_some() && self.plan.scenario.commits()) => {
+                // Where nobody listens for speech, who breaks in says so.
+                let played_ms = self.silence_agent(now);
                 let heard_ms = heard.map_or(played_ms, Claim::heard_ms);
                 self.watch.interrupted(heard.is_some());
-                out.push(Action::Send(ClientEvent::BargeIn { response: Some(response), heard_ms }));
-                (sent, says)
+                out.push(Action::Send(match named {
+                    Some(response) if sent => ClientEvent::Truncate { response, heard_ms },
+                    _ => ClientEvent::BargeIn { response: named, heard_ms },
+                }));
+                (message, says)
             }
             Act::Cancel { .. } => {
-                self.ear.mute(now);
-                out.push(Action::Send(ClientEvent::Cancel { response: Some(response) }));
-                (sent, None)
+                let heard_ms = self.silence_agent(now);
+                out.push(Action::Send(match named {
+                    Some(response) if sent => ClientEvent::Truncate { response, heard_ms },
+                    _ => ClientEvent::Cancel { response: named },
+                }));
+                (message, None)
             }
-            Act::BargeIn { explicit: false, says: Some(says), .. } => {
-                self.ear.mute(now);
-                (None, Some(says))
+            Act::BargeIn { says: Some(says), .. } => {
+                self.ear.broken_into();
+                (By::Speech, Some(says))
             }
-            Act::BargeIn { explicit: false, says: None, .. } | Act::Listen | Act::Tool { .. } => return,
+            Act::BargeIn { says: None, .. } | Act::Listen | Act::Tool { .. } => return,
         };
         // An older interruption whose settling this one overtakes.
         if let Some(older) = self.stop.take() {
-            Self::stopped(older.settle(), out);
+            Self::stopped(&older, older.settle(), now, out);
         }
-        self.stop = Some(Stop::new(response, from));
-        if from.is_some() {
+        self.interrupted = response;
+        if by == message {
             out.push(Action::Count(Counter::BargeIns, 1));
+        }
+        if !sent || by == By::Speech {
+            self.stop = Some(Box::new(Stop::new(response, by, sent, self.ear.playout.voice_end())));
         }
         if let Some(says) = says {
             // The first question has its answer; the interruption is the next.
@@ -222,13 +290,23 @@ impl Caller {
             self.watch.turn_over(false, None);
             self.ask(says, Act::Listen, response_ms, at, out);
             self.watch.asked(true, at);
+        } else if sent && let Some(turn) = &mut self.turn {
+            turn.over_at = at;
         }
+    }
+
+    /// The client throws away what waits to be played, and plays no more of it. Gives the milliseconds that were played.
+    fn silence_agent(&mut self, now: Micros) -> u32 {
+        let heard_ms = self.ear.playout.played_ms(now);
+        self.ear.playout.clear(now);
+        self.ear.playout.mute();
+        heard_ms
     }
 
     pub(super) fn settle_stop(&mut self, at: Micros, now: Micros, out: &mut Vec<Action>) {
         let Some(stop) = self.stop.take() else { return };
         let stopped = stop.settle();
-        Self::stopped(stopped, out);
+        Self::stopped(&stop, stopped, now, out);
         // An agent that will not be stopped is listened to no longer.
         if stopped == Stopped::Never && self.turn.as_ref().is_some_and(|turn| turn.answer == Some(stop.response)) {
             self.finish_turn(Counter::TurnsAnswered, at, now, out);
@@ -236,11 +314,10 @@ impl Caller {
     }
 
     /// An interruption has come to this.
-    pub(super) fn stopped(stopped: Stopped, out: &mut Vec<Action>) {
-        match stopped {
-            Stopped::After(sample) => out.push(Action::Measure(sample)),
-            Stopped::Never => out.push(Action::Count(Counter::BargeInsMissed, 1)),
-            Stopped::Crossed => {}
+    pub(super) fn stopped(stop: &Stop, stopped: Stopped, now: Micros, out: &mut Vec<Action>) {
+        out.extend(stop.samples(stopped, now).map(Action::Measure));
+        if stopped == Stopped::Never {
+            out.push(Action::Count(Counter::BargeInsMissed, 1));
         }
     }
 

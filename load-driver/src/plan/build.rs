@@ -111,19 +111,23 @@ impl Speaker<'_> {
             (None, None) => WaitTemplate::After(silence()),
         };
         let act = match (&from.barge_in, &from.cancel, &from.tool) {
-            (Some(barge_in), _, _) => {
-                ActTemplate::BargeIn {
-                    after: barge_in.after.0.clone(),
-                    explicit: barge_in.explicit,
-                    heard: barge_in.heard,
-                    says: self.says(&barge_in.say)?,
-                }
-            }
+            (Some(barge_in), _, _) => ActTemplate::BargeIn {
+                after: barge_in.after.0.clone(),
+                explicit: barge_in.explicit,
+                heard: barge_in.heard,
+                says: self.says(&barge_in.say)?,
+            },
             (_, Some(cancel), _) => ActTemplate::Cancel { after: cancel.after.0.clone() },
             (_, _, Some(tool)) => ActTemplate::Tool { name: tool.name.clone(), takes: tool.takes.0.clone() },
             _ => ActTemplate::Listen,
         };
-        Ok(TurnTemplate { wait, says: self.says(&from.say)?, act, response: from.response.as_ref().map(|length| length.0.clone()) })
+        Ok(TurnTemplate {
+            wait,
+            says: self.says(&from.say)?,
+            act,
+            response: from.response.as_ref().map(|length| length.0.clone()),
+            dtmf: from.dtmf.as_deref().unwrap_or_default().into(),
+        })
     }
 
     /// Each thing has the same chance, however many variants it has: others are repeated to match.

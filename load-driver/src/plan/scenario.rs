@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use proto::{dist::Distribution, time::Micros};
 
-use super::{Claim, EndKind, Expect, Protocol, Service};
+use super::{Claim, EndKind, Expect, Protocol, Service, TurnDetection};
 use crate::audio::Utterance;
 
 /// One scenario: who speaks how, and when sessions begin.
@@ -48,6 +48,13 @@ pub struct ScenarioPlan {
     pub expect: Option<Expect>,
 }
 
+impl ScenarioPlan {
+    /// Callers say where their turns are over, and ask for the answers: nobody else finds them.
+    pub fn commits(&self) -> bool {
+        self.service.agent.turn_detection == TurnDetection::None && !self.markers
+    }
+}
+
 /// A place in time where sessions begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
@@ -83,6 +90,8 @@ pub struct TurnTemplate {
     pub act: ActTemplate,
     /// Length of the answer that the mock is asked for.
     pub response: Option<Distribution>,
+    /// Keys that are pressed when it begins; empty for none.
+    pub dtmf: Arc<str>,
 }
 
 /// When a turn begins.

@@ -41,6 +41,8 @@ pub struct TurnPlan {
     pub act: Act,
     /// Length of the answer asked for.
     pub response_ms: Option<u32>,
+    /// Keys that are pressed when it begins.
+    pub dtmf: Arc<str>,
 }
 
 /// As [`WaitTemplate`], drawn.
@@ -147,7 +149,7 @@ impl ScenarioPlan {
                 None => Wait::After(self.cycle(seed, draw, 0, *ratio).mul_f64(rng.random())),
             },
         };
-        Some(TurnPlan { wait, says, act, response_ms })
+        Some(TurnPlan { wait, says, act, response_ms, dtmf: Arc::clone(&template.dtmf) })
     }
 
     fn turns(&self, draw: &Draw) -> &[TurnTemplate] {

@@ -16,6 +16,7 @@ use super::{
     units::{Dist, Span},
     validate::Checker,
 };
+use crate::plan::Dialect;
 
 /// One of the conversations of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -46,6 +47,9 @@ pub struct Turn {
     /// What is said; of several, one is drawn each time. Absent: the turn is silence.
     #[serde(skip_serializing_if = "Says::is_empty")]
     pub say: Says,
+    /// Keys of the telephone that are pressed when the turn begins: `0` to `9`, `*`, `#`, `A` to `D`. Only dialects of telephony send them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dtmf: Option<String>,
     /// Length of the answer that the mock agent is asked for; absent: it draws one itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<Dist>,
@@ -127,7 +131,7 @@ pub enum Say {
 }
 
 impl Conversation {
-    pub(super) fn check(&self, c: &mut Checker<'_>, world: &World<'_>) {
+    pub(super) fn check(&self, c: &mut Checker<'_>, world: &World<'_>, dialect: Dialect) {
         c.within("turns", |c| {
             if self.turns.is_empty() {
                 c.here("the conversation has no turns", "add one: turns: [{wait: 1s, say: {synth: 2s}}]");
@@ -139,7 +143,10 @@ impl Conversation {
                 c.here(format!("{} tools are more than a session may declare", tools.len()), format!("use at most {MAX_TOOLS} names"));
             }
             for (at, turn) in self.turns.iter().enumerate() {
-                c.within(at, |c| turn.check(c, world));
+                c.within(at, |c| {
+                    turn.check(c, world);
+                    turn.check_dialect(c, dialect);
+                });
             }
         });
     }
@@ -150,8 +157,13 @@ impl Turn {
         if self.wait.is_some() && self.at.is_some() {
             c.error("at", "`wait` and `at` contradict each other", "drop one of both");
         }
-        if self.say.is_empty() && self.wait.is_none() && self.at.is_none() {
+        if self.say.is_empty() && self.wait.is_none() && self.at.is_none() && self.dtmf.is_none() {
             c.here("the turn does nothing", "give it something to `say`, or a `wait`");
+        }
+        if let Some(keys) = &self.dtmf
+            && (keys.is_empty() || keys.len() > MAX_NAME_BYTES || !keys.chars().all(|key| matches!(key, '0'..='9' | '*' | '#' | 'A'..='D')))
+        {
+            c.error("dtmf", format!("`{keys}` are no keys of a telephone"), format!("write 1 to {MAX_NAME_BYTES} of 0-9, *, #, A-D"));
         }
         let acts = [("barge_in", self.barge_in.is_some()), ("cancel", self.cancel.is_some()), ("tool", self.tool.is_some())];
         let acts: Vec<&str> = acts.into_iter().filter(|(_, given)| *given).map(|(key, _)| key).collect();
@@ -177,6 +189,33 @@ impl Turn {
             && (tool.name.is_empty() || tool.name.len() > MAX_NAME_BYTES)
         {
             c.within("tool", |c| c.error("name", "the tool's name is empty or too long", format!("write 1 to {MAX_NAME_BYTES} bytes")));
+        }
+    }
+}
+
+impl Turn {
+    /// What the dialect has no words for cannot happen: a run that waited for it would only count misses.
+    fn check_dialect(&self, c: &mut Checker<'_>, dialect: Dialect) {
+        let name = dialect.name();
+        if self.dtmf.is_some() && dialect != Dialect::Twilio {
+            c.error("dtmf", format!("the dialect `{name}` has no keys"), "drop `dtmf`, or set `dialect: twilio`");
+        }
+        if dialect != Dialect::Twilio {
+            return;
+        }
+        let help = "a caller on the telephone interrupts by speaking: barge_in: {after: 500ms, say: stop.wav}";
+        if self.cancel.is_some() {
+            c.error("cancel", format!("the dialect `{name}` has no message that cancels an answer"), help);
+        }
+        if self.barge_in.as_ref().is_some_and(|barge_in| barge_in.explicit) {
+            c.within("barge_in", |c| c.error("explicit", format!("the dialect `{name}` has no message that interrupts"), help));
+        }
+        if self.tool.is_some() {
+            c.error(
+                "tool",
+                format!("the dialect `{name}` tells nothing of tools"),
+                "drop `tool`: what the bot calls behind it is not seen",
+            );
         }
     }
 }

@@ -11,12 +11,20 @@ pub enum Metric {
     Connect,
     /// Scheduled arrival to session accepted.
     SessionStartup,
-    /// Scheduled arrival to the agent's first media or transcript frame.
+    /// Scheduled arrival to the agent's first transcript or audible audio.
     TimeToFirstStream,
-    /// End of the user's speech to the first agent audio frame.
+    /// End of the user's speech to the server's word that it is over.
+    Endpointing,
+    /// End of the user's speech to the first agent audio that can be heard.
     TurnResponse,
     /// Interrupt sent to the last agent audio frame of the cancelled response or its acknowledgement, whichever is later.
     BargeInStop,
+    /// Interruption to the first sign of the server: speech heard, response ended, audio thrown away.
+    BargeInSignal,
+    /// Interruption to the last audio of the response.
+    BargeInLastPacket,
+    /// Interruption by speech to the silence of the loudspeaker: what was sent and not thrown away is played.
+    BargeInSilent,
     /// Tool call received to agent resumes after the result.
     ToolRoundTrip,
     /// Speech onset to first partial transcript.
@@ -35,12 +43,16 @@ pub enum Metric {
 
 impl Metric {
     /// In the order of every table.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::Connect,
         Self::SessionStartup,
         Self::TimeToFirstStream,
+        Self::Endpointing,
         Self::TurnResponse,
         Self::BargeInStop,
+        Self::BargeInSignal,
+        Self::BargeInLastPacket,
+        Self::BargeInSilent,
         Self::ToolRoundTrip,
         Self::TranscriptFirst,
         Self::TranscriptFinal,
@@ -56,8 +68,12 @@ impl Metric {
             Self::Connect => "connect",
             Self::SessionStartup => "session_startup",
             Self::TimeToFirstStream => "time_to_first_stream",
+            Self::Endpointing => "endpointing",
             Self::TurnResponse => "turn_response",
             Self::BargeInStop => "barge_in_stop",
+            Self::BargeInSignal => "barge_in_signal",
+            Self::BargeInLastPacket => "barge_in_last_packet",
+            Self::BargeInSilent => "barge_in_silent",
             Self::ToolRoundTrip => "tool_round_trip",
             Self::TranscriptFirst => "transcript_first",
             Self::TranscriptFinal => "transcript_final",
@@ -88,7 +104,7 @@ pub struct Sample {
 pub enum Counter {
     /// Audio frames sent.
     FramesSent,
-    /// Audio frames received.
+    /// Audio received, in frames of 20 ms.
     FramesReceived,
     /// User turns begun.
     Turns,
@@ -100,10 +116,14 @@ pub enum Counter {
     TurnsInterrupted,
     /// Responses whose end came.
     Responses,
+    /// Responses that answer nobody, or somebody who has an answer.
+    ResponsesSpurious,
     /// Interruptions made.
     BargeIns,
     /// Interruptions after which the agent never stopped.
     BargeInsMissed,
+    /// Responses that the server broke off although the user had not spoken.
+    BargeInsFalse,
     /// Frames of a cancelled response after its acknowledgement.
     StaleFrames,
     /// Tool calls received.
@@ -120,11 +140,19 @@ pub enum Counter {
     SendDrops,
     /// Microseconds of user speech sent.
     SpeechUs,
+    /// Microseconds in which user and agent could be heard at once.
+    TalkOverUs,
+    /// Microseconds of agent audio before the last of each response that is over: what came in [`Self::PacedWallUs`].
+    PacedMediaUs,
+    /// Microseconds from the first audio to the last of each response that is over.
+    PacedWallUs,
+    /// Announcements that the session will be ended by the server.
+    GoingAways,
 }
 
 impl Counter {
     /// In the order of every table.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 23] = [
         Self::FramesSent,
         Self::FramesReceived,
         Self::Turns,
@@ -132,8 +160,10 @@ impl Counter {
         Self::TurnsMissed,
         Self::TurnsInterrupted,
         Self::Responses,
+        Self::ResponsesSpurious,
         Self::BargeIns,
         Self::BargeInsMissed,
+        Self::BargeInsFalse,
         Self::StaleFrames,
         Self::ToolCalls,
         Self::Underruns,
@@ -142,6 +172,10 @@ impl Counter {
         Self::ServerErrors,
         Self::SendDrops,
         Self::SpeechUs,
+        Self::TalkOverUs,
+        Self::PacedMediaUs,
+        Self::PacedWallUs,
+        Self::GoingAways,
     ];
 
     /// As in profiles and files.
@@ -154,8 +188,10 @@ impl Counter {
             Self::TurnsMissed => "turns_missed",
             Self::TurnsInterrupted => "turns_interrupted",
             Self::Responses => "responses",
+            Self::ResponsesSpurious => "responses_spurious",
             Self::BargeIns => "barge_ins",
             Self::BargeInsMissed => "barge_ins_missed",
+            Self::BargeInsFalse => "barge_ins_false",
             Self::StaleFrames => "stale_frames",
             Self::ToolCalls => "tool_calls",
             Self::Underruns => "underruns",
@@ -164,6 +200,10 @@ impl Counter {
             Self::ServerErrors => "server_errors",
             Self::SendDrops => "send_drops",
             Self::SpeechUs => "speech_us",
+            Self::TalkOverUs => "talk_over_us",
+            Self::PacedMediaUs => "paced_media_us",
+            Self::PacedWallUs => "paced_wall_us",
+            Self::GoingAways => "going_aways",
         }
     }
 }

@@ -156,9 +156,8 @@ fn counters(s: &Summary, style: Style) -> String {
 
 fn voice(voice: &VoiceSection, style: Style) -> String {
     let mut body = Lines::default();
-    let names = |status: VoiceStatus| -> Vec<&str> {
-        voice.kinds.iter().filter(|row| row.status == status).map(|row| row.kind.name()).collect()
-    };
+    let names =
+        |status: VoiceStatus| -> Vec<&str> { voice.kinds.iter().filter(|row| row.status == status).map(|row| row.kind.name()).collect() };
     for finding in &voice.findings {
         let (mark, note) = if finding.allowed { (style.unsure("○"), " (allowed)") } else { (style.bad("✗"), "") };
         body.line(format_args!("  {mark} {} x {}{note}: {}", finding.kind.name(), count(finding.size), finding.detail));

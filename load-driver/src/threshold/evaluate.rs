@@ -93,7 +93,11 @@ pub fn whole_of(counter: Counter) -> Option<Counter> {
         Counter::TurnsAnswered | Counter::TurnsMissed | Counter::TurnsInterrupted => Some(Counter::Turns),
         Counter::BargeInsMissed => Some(Counter::BargeIns),
         Counter::StaleFrames | Counter::Underruns | Counter::SequenceGaps => Some(Counter::FramesReceived),
+        Counter::ResponsesSpurious | Counter::BargeInsFalse => Some(Counter::Responses),
         Counter::SendDrops => Some(Counter::FramesSent),
+        Counter::TalkOverUs => Some(Counter::SpeechUs),
+        // The real-time factor.
+        Counter::PacedMediaUs => Some(Counter::PacedWallUs),
         Counter::FramesSent
         | Counter::FramesReceived
         | Counter::Turns
@@ -102,7 +106,9 @@ pub fn whole_of(counter: Counter) -> Option<Counter> {
         | Counter::ToolCalls
         | Counter::UnderrunUs
         | Counter::ServerErrors
-        | Counter::SpeechUs => None,
+        | Counter::SpeechUs
+        | Counter::PacedWallUs
+        | Counter::GoingAways => None,
     }
 }
 

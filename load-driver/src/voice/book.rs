@@ -19,6 +19,9 @@ use crate::{
 /// Sessions that are listed with a finding.
 const LISTED: usize = 10;
 
+/// Lists are asked for so long before somebody is overdue: as long as it takes until somebody thinks of it again.
+const NAMES_BEFORE_US: u64 = 1_200_000;
+
 /// What the book must know before the run.
 #[derive(Debug, Clone, Default)]
 pub struct VoiceConfig {
@@ -147,7 +150,8 @@ impl VoiceBook {
 
     /// The backends should be asked for their lists of sessions.
     pub fn wants_names(&self, now_us: u64) -> bool {
-        self.hangups.overdue(now_us, self.config.window_us)
+        // A little before somebody is overdue: it takes two lists to see a session move.
+        self.hangups.overdue(now_us + NAMES_BEFORE_US, self.config.window_us)
     }
 
     /// The run is over.
@@ -196,7 +200,8 @@ impl VoiceBook {
             h.longest_us / 1_000
         );
         if h.still > 0 {
-            detail.push_str(&format!("; {} more ended late and were not seen to move: those may be late or missing counts instead", h.still));
+            detail
+                .push_str(&format!("; {} more ended late and were not seen to move: those may be late or missing counts instead", h.still));
         }
         (h.ghosts > 0).then(|| finding(VoiceFault::GhostAfterHangup, h.ghosts, h.ghosts, detail, &h.client_refs))
     }

@@ -82,13 +82,15 @@ impl VoiceFault {
     pub const fn needs(self) -> &'static str {
         match self {
             Self::StaleAudioAfterBargeIn => "no response was interrupted in a dialect that names its responses",
-            Self::OutputGaps => "no response was long enough",
-            Self::GhostAfterHangup => "no session hung up abruptly on a backend that lists its sessions, or none was watched for long enough",
+            Self::OutputGaps => "no response was long enough in a dialect that names its responses",
+            Self::GhostAfterHangup => {
+                "no session hung up abruptly on a backend that lists its sessions, or none was watched for long enough"
+            }
             Self::SilentSession => "no session had two turns in a dialect that shows what was heard",
             Self::NoTurnEnd => "no response was heard out in a dialect that signals ends",
             Self::DoubleResponse => "no turn was answered in full in a dialect that names its responses",
             Self::VadDrop => "no session had two turns in a dialect that shows what was heard",
-            Self::CrossTalk => "no session began with silence, or the agents are expected to greet",
+            Self::CrossTalk => "no session began with silence in a dialect that names its responses, or the agents are expected to greet",
             Self::TruncateEdge => "no response was interrupted at 0 ms or beyond its audio in a dialect that shows what was heard",
             Self::PoolLeak => "no session was refused by a backend whose counters and cap are known",
             Self::AdmissionRace => "no backend with a cap had exact counters",

@@ -1,6 +1,8 @@
 //! Each transition and each metric, with times computed by hand. Times are milliseconds of the run unless they say otherwise.
 
 mod ends;
+mod faults;
+mod foreign;
 mod interruptions;
 mod link;
 mod random;
@@ -54,7 +56,7 @@ pub(super) fn says() -> Vec<Arc<Utterance>> {
 }
 
 pub(super) fn turn(wait: u64, act: ActTemplate) -> TurnTemplate {
-    TurnTemplate { wait: WaitTemplate::After(constant(wait)), says: says(), act, response: None }
+    TurnTemplate { wait: WaitTemplate::After(constant(wait)), says: says(), act, response: None, dtmf: "".into() }
 }
 
 pub(super) fn scenario(turns: Vec<TurnTemplate>) -> ScenarioPlan {
@@ -118,7 +120,12 @@ pub(super) fn response_end(response: u64, status: ResponseStatus) -> ServerEvent
 }
 
 pub(super) fn audio(sequence: u64, response: u64) -> ServerEvent {
-    ServerEvent::Audio(AgentAudio { sequence, timestamp_us: 0, payload: Bytes::new(), response: ResponseId(response) })
+    ServerEvent::Audio(AgentAudio { sequence, timestamp_us: 0, payload: voice(20), response: ResponseId(response) })
+}
+
+/// So many milliseconds that can be heard.
+pub(super) fn voice(ms: usize) -> Bytes {
+    Bytes::from(vec![1; ms * AudioFormat::Pcm16k.frame_bytes() / 20])
 }
 
 pub(super) fn transcript(turn: u64, last: bool) -> ServerEvent {

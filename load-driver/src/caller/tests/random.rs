@@ -72,7 +72,7 @@ prop_compose! {
                 _ => ActTemplate::Tool { name: "lookup".to_owned(), takes: constant(after) },
             };
             let says = if silent { Vec::new() } else { says() };
-            TurnTemplate { wait: WaitTemplate::After(constant(wait)), says, act, response: None }
+            TurnTemplate { wait: WaitTemplate::After(constant(wait)), says, act, response: None, dtmf: "".into() }
         });
         let mut scenario = scenario(turns.collect());
         (scenario.send_silence, scenario.markers, scenario.ack_every) = (send_silence, markers, ack_every);

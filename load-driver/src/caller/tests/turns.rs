@@ -321,6 +321,15 @@ fn silence_is_a_turn_without_a_question() {
 }
 
 #[test]
+fn keys_are_pressed_when_their_turn_begins() {
+    let pressed = TurnTemplate { says: Vec::new(), dtmf: "1#".into(), ..turn(300, ActTemplate::Listen) };
+    let mut bench = Bench::live(plan(scenario(vec![pressed, turn(500, ActTemplate::Listen)])));
+    bench.run(2_000);
+    let keys: Vec<_> = bench.sent().into_iter().filter(|(_, event)| matches!(event, ClientEvent::Digit(_))).collect();
+    assert_eq!(keys, [(1_300, ClientEvent::Digit('1')), (1_300, ClientEvent::Digit('#'))]);
+}
+
+#[test]
 fn a_tool_is_answered_after_its_time_and_the_round_trip_measured() {
     let act = ActTemplate::Tool { name: "lookup".to_owned(), takes: constant(15_000) };
     let mut bench = Bench::live(plan(scenario(vec![turn(500, act)])));

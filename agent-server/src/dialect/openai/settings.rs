@@ -1,0 +1,484 @@
+//! What a session is set to, in both forms that clients write: nested, and the flat one of the first version.
+
+use proto::{
+    audio::AudioFormat,
+    frame::{MAX_NAME_BYTES, MAX_TOOLS, SessionSettings, ToolChoice, TurnTaking},
+};
+use serde_json::{Value, json};
+
+use super::{
+    fault::{Fault, Object, array, flag, given, need_object, need_text, number, object, text, within},
+    items::weight,
+};
+
+/// Longest instructions, bytes.
+const INSTRUCTIONS_MAX: usize = 128 * 1024;
+/// Largest description of all tools, and of each setting that is only kept, about as many bytes.
+const TOOLS_MAX: usize = 256 * 1024;
+const KEPT_MAX: usize = 16 * 1024;
+/// The API's own default of the silence that ends a turn, ms.
+const SILENCE_MS: u32 = 500;
+/// Settings that are kept and given back, nothing more; each may be null.
+const KEPT: [&str; 6] = ["tracing", "truncation", "prompt", "include", "reasoning", "parallel_tool_calls"];
+
+/// What kind of session it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Realtime,
+    /// Turns are transcribed and not answered.
+    Transcription,
+}
+
+/// How turns are found.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Detection {
+    semantic: bool,
+    threshold: f64,
+    pub(super) padding_ms: u32,
+    pub(super) silence_ms: u32,
+    eagerness: &'static str,
+    respond: bool,
+    interrupt: bool,
+    idle_timeout_ms: Option<u32>,
+}
+
+impl Default for Detection {
+    fn default() -> Self {
+        Self {
+            semantic: false,
+            threshold: 0.5,
+            padding_ms: 300,
+            silence_ms: SILENCE_MS,
+            eagerness: "auto",
+            respond: true,
+            interrupt: true,
+            idle_timeout_ms: None,
+        }
+    }
+}
+
+/// Everything that `session.update` sets.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Settings {
+    pub(super) kind: Kind,
+    pub(super) model: String,
+    pub(super) instructions: String,
+    pub(super) voice: Value,
+    /// Answers in writing only.
+    pub(super) written: bool,
+    pub(super) input: AudioFormat,
+    pub(super) output: AudioFormat,
+    pub(super) transcription: Value,
+    noise_reduction: Value,
+    pub(super) detection: Option<Detection>,
+    pub(super) tools: Value,
+    pub(super) tool_names: Vec<String>,
+    pub(super) tool_choice: Value,
+    pub(super) max_tokens: Value,
+    temperature: Value,
+    speed: Value,
+    kept: Object,
+}
+
+impl Settings {
+    /// As they are before the client says anything.
+    pub(super) fn new(kind: Kind, model: String) -> Self {
+        Self {
+            kind,
+            model,
+            instructions: String::new(),
+            voice: json!("alloy"),
+            written: false,
+            input: AudioFormat::Pcm24k,
+            output: AudioFormat::Pcm24k,
+            transcription: Value::Null,
+            noise_reduction: Value::Null,
+            detection: Some(Detection::default()),
+            tools: json!([]),
+            tool_names: Vec::new(),
+            tool_choice: json!("auto"),
+            max_tokens: json!("inf"),
+            temperature: json!(0.8),
+            speed: json!(1.0),
+            kept: Object::new(),
+        }
+    }
+
+    /// With the fields of `patch`, and the rest as it was.
+    pub(super) fn with(&self, patch: &Object) -> Result<Self, Fault> {
+        let mut new = self.clone();
+        new.apply(patch)?;
+        Ok(new)
+    }
+
+    fn apply(&mut self, patch: &Object) -> Result<(), Fault> {
+        const PATH: &str = "session";
+        match text(patch, "type", PATH)? {
+            None => {}
+            Some("realtime") => self.kind = Kind::Realtime,
+            Some("transcription") => self.kind = Kind::Transcription,
+            Some(other) => return Err(Fault::wrong_value("session.type", other, "'realtime' and 'transcription'")),
+        }
+        if let Some(model) = text(patch, "model", PATH)? {
+            model.clone_into(&mut self.model);
+            bounded("session.model", model, MAX_NAME_BYTES)?;
+        }
+        if let Some(instructions) = text(patch, "instructions", PATH)? {
+            bounded("session.instructions", instructions, INSTRUCTIONS_MAX)?;
+            instructions.clone_into(&mut self.instructions);
+        }
+        for key in ["modalities", "output_modalities"] {
+            self.written = modalities(patch, key, PATH)?.unwrap_or(self.written);
+        }
+        if let Some(tools) = array(patch, "tools", PATH)? {
+            self.tool_names = tool_names(tools, "session.tools")?;
+            self.tools = Value::Array(tools.clone());
+        }
+        if let Some(choice) = given(patch, "tool_choice") {
+            tool_choice(choice, "session.tool_choice")?;
+            self.tool_choice = choice.clone();
+        }
+        for key in ["max_response_output_tokens", "max_output_tokens"] {
+            if let Some(value) = given(patch, key) {
+                self.max_tokens = max_tokens(value, &within(PATH, key))?;
+            }
+        }
+        for (key, place) in [("temperature", &mut self.temperature), ("speed", &mut self.speed)] {
+            decimal(patch, key, PATH, place)?;
+        }
+        for key in KEPT {
+            if let Some(value) = patch.get(key) {
+                small(&within(PATH, key), value)?;
+                self.kept.insert(key.to_owned(), value.clone());
+            }
+        }
+        self.voice(patch, PATH)?;
+        format(patch, "input_audio_format", PATH, &mut self.input)?;
+        format(patch, "output_audio_format", PATH, &mut self.output)?;
+        self.heard(patch, PATH, ["input_audio_transcription", "input_audio_noise_reduction", "turn_detection"])?;
+        let Some(audio) = object(patch, "audio", PATH)? else { return Ok(()) };
+        if let Some(input) = object(audio, "input", "session.audio")? {
+            const PATH: &str = "session.audio.input";
+            format(input, "format", PATH, &mut self.input)?;
+            self.heard(input, PATH, ["transcription", "noise_reduction", "turn_detection"])?;
+        }
+        if let Some(output) = object(audio, "output", "session.audio")? {
+            const PATH: &str = "session.audio.output";
+            format(output, "format", PATH, &mut self.output)?;
+            decimal(output, "speed", PATH, &mut self.speed)?;
+            self.voice(output, PATH)?;
+        }
+        Ok(())
+    }
+
+    fn voice(&mut self, from: &Object, path: &str) -> Result<(), Fault> {
+        if let Some(voice) = given(from, "voice") {
+            voice_name(voice, &within(path, "voice"))?;
+            self.voice = voice.clone();
+        }
+        Ok(())
+    }
+
+    /// Where null says something: it switches off.
+    fn heard(&mut self, from: &Object, path: &str, [transcription, noise, turns]: [&str; 3]) -> Result<(), Fault> {
+        for (key, place) in [(transcription, &mut self.transcription), (noise, &mut self.noise_reduction)] {
+            match from.get(key) {
+                None => {}
+                Some(value @ (Value::Null | Value::Object(_))) => {
+                    small(&within(path, key), value)?;
+                    *place = value.clone();
+                }
+                Some(other) => return Err(Fault::wrong_type(within(path, key), "an object", other)),
+            }
+        }
+        match from.get(turns) {
+            None => {}
+            Some(Value::Null) => self.detection = None,
+            Some(_) => {
+                let detection = self.detection.take().unwrap_or_default();
+                self.detection = Some(detection.with(need_object(from, turns, path)?, &within(path, turns))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// How the session shall take turns.
+    pub(super) fn turns(&self) -> TurnTaking {
+        // A tool's result is answered when the client asks for it, in this API.
+        let by_hand = TurnTaking { detect: false, respond: false, interrupt: false, silence_ms: 0, resume: false };
+        self.detection.as_ref().map_or(by_hand, |detection| TurnTaking {
+            detect: true,
+            respond: detection.respond && self.kind == Kind::Realtime,
+            interrupt: detection.interrupt,
+            // 0 would take the server's.
+            silence_ms: detection.silence_ms.max(1),
+            resume: false,
+        })
+    }
+
+    /// What the session must be told, coming from `old`; none when nothing of it has changed.
+    pub(super) fn changes(&self, old: &Self) -> Option<SessionSettings> {
+        let changes = SessionSettings {
+            input: (self.input != old.input).then_some(self.input),
+            output: (self.output != old.output).then_some(self.output),
+            voice: (self.voice != old.voice).then(|| voice_text(&self.voice).to_owned()),
+            tools: (self.tool_names != old.tool_names).then(|| self.tool_names.clone()),
+            turns: (self.turns() != old.turns()).then(|| self.turns()),
+        };
+        (changes != SessionSettings::default()).then_some(changes)
+    }
+
+    /// `session` of the events that tell the client.
+    pub(super) fn to_json(&self, beta: bool, id: &str, expires_at: u64) -> Value {
+        let kept = |key: &str, default: Value| self.kept.get(key).cloned().unwrap_or(default);
+        let detection = self.detection.as_ref().map(Detection::to_json);
+        let include = kept("include", Value::Null);
+        match (beta, self.kind) {
+            (true, kind) => {
+                let mut all = json!({
+                    "id": id,
+                    "object": if kind == Kind::Realtime { "realtime.session" } else { "realtime.transcription_session" },
+                    "model": self.model, "expires_at": expires_at,
+                    "modalities": if self.written { json!(["text"]) } else { json!(["audio", "text"]) },
+                    "instructions": self.instructions, "voice": self.voice,
+                    "input_audio_format": flat_name(self.input), "output_audio_format": flat_name(self.output),
+                    "input_audio_transcription": self.transcription, "input_audio_noise_reduction": self.noise_reduction,
+                    "turn_detection": detection, "tools": self.tools, "tool_choice": self.tool_choice,
+                    "temperature": self.temperature, "max_response_output_tokens": self.max_tokens, "speed": self.speed,
+                    "tracing": kept("tracing", Value::Null), "client_secret": null, "include": include,
+                });
+                if let (Kind::Transcription, Value::Object(all)) = (kind, &mut all) {
+                    for key in
+                        ["voice", "output_audio_format", "tools", "tool_choice", "temperature", "max_response_output_tokens", "speed"]
+                    {
+                        all.shift_remove(key);
+                    }
+                }
+                all
+            }
+            (false, Kind::Transcription) => json!({
+                "type": "transcription", "object": "realtime.transcription_session", "id": id, "expires_at": expires_at,
+                "include": include, "audio": { "input": self.input_json(detection.as_ref()) },
+            }),
+            (false, Kind::Realtime) => {
+                let mut all = json!({
+                    "type": "realtime", "object": "realtime.session", "id": id, "model": self.model, "expires_at": expires_at,
+                    "output_modalities": if self.written { json!(["text"]) } else { json!(["audio"]) },
+                    "instructions": self.instructions, "tools": self.tools, "tool_choice": self.tool_choice,
+                    "max_output_tokens": self.max_tokens, "tracing": kept("tracing", Value::Null),
+                    "truncation": kept("truncation", json!("auto")), "prompt": kept("prompt", Value::Null), "include": include,
+                    "audio": {
+                        "input": self.input_json(detection.as_ref()),
+                        "output": { "format": format_json(self.output), "voice": self.voice, "speed": self.speed },
+                    },
+                });
+                if let Value::Object(all) = &mut all {
+                    let others = self.kept.iter().filter(|(key, _)| !all.contains_key(*key)).map(|(k, v)| (k.clone(), v.clone()));
+                    let others: Vec<_> = others.collect();
+                    all.extend(others);
+                }
+                all
+            }
+        }
+    }
+
+    fn input_json(&self, detection: Option<&Value>) -> Value {
+        json!({
+            "format": format_json(self.input), "transcription": self.transcription, "noise_reduction": self.noise_reduction,
+            "turn_detection": detection,
+        })
+    }
+}
+
+impl Detection {
+    fn with(mut self, from: &Object, path: &str) -> Result<Self, Fault> {
+        match text(from, "type", path)? {
+            None => {}
+            Some("server_vad") => self.semantic = false,
+            Some("semantic_vad") => self.semantic = true,
+            Some(other) => return Err(Fault::wrong_value(within(path, "type"), other, "'server_vad' and 'semantic_vad'")),
+        }
+        let mut threshold = Value::Null;
+        decimal(from, "threshold", path, &mut threshold)?;
+        if let Some(value) = threshold.as_f64() {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(Fault::wrong_value(within(path, "threshold"), &value.to_string(), "numbers from 0.0 to 1.0"));
+            }
+            self.threshold = value;
+        }
+        self.padding_ms = number(from, "prefix_padding_ms", path)?.unwrap_or(self.padding_ms);
+        self.silence_ms = number(from, "silence_duration_ms", path)?.unwrap_or(self.silence_ms);
+        if let Some(word) = text(from, "eagerness", path)? {
+            let known = ["low", "medium", "high", "auto"].into_iter().find(|known| *known == word);
+            let complaint = || Fault::wrong_value(within(path, "eagerness"), word, "'low', 'medium', 'high' and 'auto'");
+            self.eagerness = known.ok_or_else(complaint)?;
+        }
+        self.respond = flag(from, "create_response", path)?.unwrap_or(self.respond);
+        self.interrupt = flag(from, "interrupt_response", path)?.unwrap_or(self.interrupt);
+        if from.contains_key("idle_timeout_ms") {
+            self.idle_timeout_ms = number(from, "idle_timeout_ms", path)?;
+        }
+        Ok(self)
+    }
+
+    fn to_json(&self) -> Value {
+        if self.semantic {
+            return json!({
+                "type": "semantic_vad", "eagerness": self.eagerness, "create_response": self.respond, "interrupt_response": self.interrupt,
+            });
+        }
+        json!({
+            "type": "server_vad", "threshold": self.threshold, "prefix_padding_ms": self.padding_ms,
+            "silence_duration_ms": self.silence_ms, "create_response": self.respond, "interrupt_response": self.interrupt,
+            "idle_timeout_ms": self.idle_timeout_ms,
+        })
+    }
+}
+
+/// True for writing only.
+pub(super) fn modalities(from: &Object, key: &str, path: &str) -> Result<Option<bool>, Fault> {
+    let Some(all) = array(from, key, path)? else { return Ok(None) };
+    let words: Option<Vec<&str>> = all.iter().map(Value::as_str).collect();
+    match words.as_deref() {
+        Some(["text"]) => Ok(Some(true)),
+        Some(["audio"] | ["audio", "text"] | ["text", "audio"]) => Ok(Some(false)),
+        _ => Err(Fault::wrong_value(within(path, key), &Value::Array(all.clone()).to_string(), "['text'] and ['audio']")),
+    }
+}
+
+/// Names of the tools that are functions, as the session takes them.
+pub(super) fn tool_names(tools: &[Value], path: &str) -> Result<Vec<String>, Fault> {
+    let mut names: Vec<String> = Vec::new();
+    if tools.iter().map(weight).sum::<usize>() > TOOLS_MAX {
+        return Err(Fault::too_long(path, tools.iter().map(weight).sum(), TOOLS_MAX));
+    }
+    for (index, tool) in tools.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        let tool = tool.as_object().ok_or_else(|| Fault::wrong_type(&path, "an object", tool))?;
+        match text(tool, "type", &path)?.unwrap_or("function") {
+            "function" => {}
+            "mcp" => continue,
+            other => return Err(Fault::wrong_value(within(&path, "type"), other, "'function' and 'mcp'")),
+        }
+        let name = need_text(tool, "name", &path)?;
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
+            return Err(Fault::wrong_value(within(&path, "name"), name, "1 to 64 characters of a-z, A-Z, 0-9, _ and -"));
+        }
+        if names.iter().any(|known| known == name) {
+            return Err(
+                Fault::request("invalid_value", format!("Tool names must be unique: '{name}' is repeated.")).at(within(&path, "name"))
+            );
+        }
+        names.push(name.to_owned());
+    }
+    if names.len() > MAX_TOOLS {
+        let message = format!("Invalid '{path}': {} functions were given, and at most {MAX_TOOLS} are taken.", names.len());
+        return Err(Fault::request("array_above_max_length", message).at(path));
+    }
+    Ok(names)
+}
+
+/// What the session makes of it.
+pub(super) fn tool_choice(choice: &Value, path: &str) -> Result<ToolChoice, Fault> {
+    const SUPPORTED: &str = "'none', 'auto', 'required' and an object that names a function";
+    match choice {
+        Value::String(word) => match word.as_str() {
+            "auto" => Ok(ToolChoice::Auto),
+            "none" => Ok(ToolChoice::Never),
+            "required" => Ok(ToolChoice::Any),
+            other => Err(Fault::wrong_value(path, other, SUPPORTED)),
+        },
+        Value::Object(object) if object.get("type").and_then(Value::as_str) == Some("mcp") => Ok(ToolChoice::Auto),
+        Value::Object(object) => {
+            let name = need_text(object, "name", path)?;
+            bounded(&within(path, "name"), name, MAX_NAME_BYTES)?;
+            Ok(ToolChoice::Named(name.to_owned()))
+        }
+        other => Err(Fault::wrong_type(path, SUPPORTED, other)),
+    }
+}
+
+pub(super) fn max_tokens(value: &Value, path: &str) -> Result<Value, Fault> {
+    let fits = value == "inf" || value.as_u64().is_some_and(|n| (1..=1_000_000).contains(&n));
+    if fits { Ok(value.clone()) } else { Err(Fault::wrong_value(path, &value.to_string(), "whole numbers from 1 on and 'inf'")) }
+}
+
+/// A name, or an object with an id.
+pub(super) fn voice_name<'a>(voice: &'a Value, path: &str) -> Result<&'a str, Fault> {
+    let name = match voice {
+        Value::String(name) => name,
+        Value::Object(object) => need_text(object, "id", path)?,
+        other => return Err(Fault::wrong_type(path, "a string", other)),
+    };
+    if name.is_empty() || weight(voice) > 4 * MAX_NAME_BYTES || !name.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+        return Err(Fault::wrong_value(path, name, "names of up to 128 printable characters"));
+    }
+    Ok(name)
+}
+
+fn voice_text(voice: &Value) -> &str {
+    voice.as_str().or_else(|| voice.get("id").and_then(Value::as_str)).unwrap_or_default()
+}
+
+fn format(from: &Object, key: &str, path: &str, place: &mut AudioFormat) -> Result<(), Fault> {
+    const SUPPORTED: &str = "'audio/pcm' (24000 Hz), 'audio/pcmu' and 'audio/pcma'; or 'pcm16', 'g711_ulaw' and 'g711_alaw'";
+    let name = match given(from, key) {
+        None => return Ok(()),
+        Some(Value::String(name)) => name.as_str(),
+        Some(Value::Object(format)) => {
+            let path = within(path, key);
+            let name = need_text(format, "type", &path)?;
+            let rate = number(format, "rate", &path)?;
+            if let Some(rate) = rate.filter(|&rate| rate != if name == "audio/pcm" { 24_000 } else { 8_000 }) {
+                return Err(Fault::wrong_value(within(&path, "rate"), &rate.to_string(), "24000 for 'audio/pcm', 8000 for the others"));
+            }
+            name
+        }
+        Some(other) => return Err(Fault::wrong_type(within(path, key), "an object", other)),
+    };
+    *place = match name {
+        "audio/pcm" | "pcm16" => AudioFormat::Pcm24k,
+        "audio/pcmu" | "g711_ulaw" => AudioFormat::Mulaw8k,
+        "audio/pcma" | "g711_alaw" => AudioFormat::Alaw8k,
+        other => return Err(Fault::wrong_value(within(path, key), other, SUPPORTED)),
+    };
+    Ok(())
+}
+
+/// The nested form.
+pub(super) fn format_json(format: AudioFormat) -> Value {
+    match format {
+        AudioFormat::Mulaw8k => json!({ "type": "audio/pcmu" }),
+        AudioFormat::Alaw8k => json!({ "type": "audio/pcma" }),
+        _ => json!({ "type": "audio/pcm", "rate": format.sample_rate() }),
+    }
+}
+
+/// The flat form.
+pub(super) const fn flat_name(format: AudioFormat) -> &'static str {
+    match format {
+        AudioFormat::Mulaw8k => "g711_ulaw",
+        AudioFormat::Alaw8k => "g711_alaw",
+        _ => "pcm16",
+    }
+}
+
+fn decimal(from: &Object, key: &str, path: &str, place: &mut Value) -> Result<(), Fault> {
+    match given(from, key) {
+        None => Ok(()),
+        Some(value @ Value::Number(_)) => {
+            *place = value.clone();
+            Ok(())
+        }
+        Some(other) => Err(Fault::wrong_type(within(path, key), "a number", other)),
+    }
+}
+
+fn bounded(path: &str, text: &str, limit: usize) -> Result<(), Fault> {
+    if text.len() > limit { Err(Fault::too_long(path, text.len(), limit)) } else { Ok(()) }
+}
+
+fn small(path: &str, value: &Value) -> Result<(), Fault> {
+    let size = weight(value);
+    if size > KEPT_MAX { Err(Fault::too_long(path, size, KEPT_MAX)) } else { Ok(()) }
+}
