@@ -105,7 +105,7 @@ pub(super) struct Watch {
     terms: Terms,
     verdict: Verdict,
     accepted: Micros,
-    /// Onsets of speech and tool calls so far: what a response may answer.
+    /// What a response may answer, so far: onsets of speech, turns that the backend heard, tool calls.
     user: u32,
     spoken: bool,
     /// All that the driver itself came too late so far, microseconds.
@@ -284,10 +284,12 @@ impl Watch {
         match event {
             ServerEvent::Speech(marker) => {
                 self.heard.onsets += u64::from(marker.started);
+                // A backend that splits what the user said answers each part: it was starved of audio, not confused.
+                self.user += u32::from(marker.started);
                 self.sign(true);
             }
             ServerEvent::Transcript { turn, last, .. } => {
-                self.heard.turn = self.heard.turn.max(turn.0);
+                self.spoken_of(turn.0);
                 self.heard.finals += u64::from(*last);
                 self.sign(true);
                 if *last {
@@ -298,14 +300,19 @@ impl Watch {
             ServerEvent::Committed { turn } => {
                 self.heard.turn = self.heard.turn.max(turn.0);
                 self.heard.commits += 1;
+                self.user += 1;
                 self.sign(true);
             }
             ServerEvent::Answering { turn } | ServerEvent::AnswerDropped { turn, .. } => {
-                self.heard.turn = self.heard.turn.max(turn.0);
+                if turn.0 > 0 {
+                    self.spoken_of(turn.0);
+                }
                 self.sign(true);
             }
             ServerEvent::ResponseStart { response, turn, .. } => {
-                self.heard.turn = self.heard.turn.max(turn.0);
+                if turn.0 > 0 {
+                    self.spoken_of(turn.0);
+                }
                 self.sign(false);
                 self.response_begins(response.0, speaking, now);
             }
@@ -329,6 +336,14 @@ impl Watch {
             | ServerEvent::Error(_)
             | ServerEvent::Ended(_) => {}
         }
+    }
+
+    /// Of a turn of the user: a new one is something to answer, and one without a number may be.
+    fn spoken_of(&mut self, turn: u64) {
+        if turn == 0 || turn > self.heard.turn {
+            self.user += 1;
+        }
+        self.heard.turn = self.heard.turn.max(turn);
     }
 
     fn sign(&mut self, shows: bool) {
