@@ -11,6 +11,7 @@ pub mod frame;
 pub mod ids;
 pub mod native;
 pub mod orca;
+pub mod structs;
 pub mod time;
 
 /// Generated from `schema/voiceagent/v1/voiceagent.proto`; `tests/generated.rs` fails when it is stale.
@@ -19,6 +20,18 @@ pub mod voiceagent {
     #[allow(missing_docs, clippy::pedantic, reason = "generated; documented in the schema")]
     pub mod v1 {
         include!("generated/voiceagent.v1.rs");
+    }
+}
+
+/// Generated from `schema/google`: the public gRPC API of voice agents that one dialect speaks.
+#[allow(missing_docs, clippy::pedantic, reason = "generated; documented in the schema")]
+pub mod google {
+    pub mod cloud {
+        pub mod ces {
+            pub mod v1 {
+                include!("generated/google.cloud.ces.v1.rs");
+            }
+        }
     }
 }
 
@@ -39,6 +52,12 @@ pub mod xds {
             }
         }
     }
+}
+
+/// Generated from `schema/pipecat/frames.proto`: what Pipecat's WebSocket transport carries.
+#[allow(missing_docs, clippy::pedantic, reason = "generated; documented in the schema")]
+pub mod pipecat {
+    include!("generated/pipecat.rs");
 }
 
 /// Encoded `FileDescriptorSet` of every schema here, for reflection and protobuf-JSON.

@@ -2,7 +2,13 @@
 
 use std::{fs, path::Path};
 
-const SCHEMAS: [&str; 3] = ["voiceagent/v1/voiceagent.proto", "xds/data/orca/v3/orca_load_report.proto", "xds/service/orca/v3/orca.proto"];
+const SCHEMAS: [&str; 5] = [
+    "google/cloud/ces/v1/session_service.proto",
+    "pipecat/frames.proto",
+    "voiceagent/v1/voiceagent.proto",
+    "xds/data/orca/v3/orca_load_report.proto",
+    "xds/service/orca/v3/orca.proto",
+];
 
 #[test]
 fn generated_code_matches_schema() {

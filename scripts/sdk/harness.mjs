@@ -13,8 +13,10 @@ const ROOT = process.env.SDK_ROOT ?? path.resolve(path.dirname(fileURLToPath(imp
 export class Server {
   static async start(...flags) {
     const program = process.env.AGENT_SERVER ?? path.join(ROOT, 'target/release/agent-server');
-    const common = ['serve', '--listen=127.0.0.1:0', '--think=50ms', '--response=constant(1500ms)', '--stop-on-stdin-eof'];
-    const child = spawn(program, [...common, ...flags], { stdio: ['pipe', 'pipe', 'inherit'] });
+    const common = ['--listen=127.0.0.1:0', '--think=50ms', '--response=constant(1500ms)', '--stop-on-stdin-eof'];
+    const name = (flag) => flag.split('=')[0];
+    const left = common.filter((flag) => !flags.some((own) => name(own) === name(flag)));
+    const child = spawn(program, ['serve', ...left, ...flags], { stdio: ['pipe', 'pipe', 'inherit'] });
     const lines = createInterface({ input: child.stdout });
     const ready = await new Promise((resolve, reject) => {
       lines.once('line', (line) => resolve(JSON.parse(line)));

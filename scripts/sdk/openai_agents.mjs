@@ -33,6 +33,8 @@ const say = (session, clip) =>
 
 const messages = (session, role) => session.history.filter((item) => item.type === 'message' && item.role === role);
 
+const ofType = (saw, type) => saw.events.filter((event) => event.type === type);
+
 /** What the history holds as the words of an item. */
 const words = (item) => item.content.map((part) => part.transcript ?? part.text ?? '').join('');
 
@@ -64,7 +66,9 @@ await report.run('audio turn', () =>
     const bytes = [...saw.audio.values()];
     // 1.5 s each, as the server is told.
     assert(bytes.every((count) => count > RATE), `${bytes} bytes of audio`);
-    assert(saw.stopped === 2 && saw.interrupted === 0, `${saw.stopped} ends of audio, ${saw.interrupted} interruptions`);
+    // The SDK takes the second turn for an interruption of what may still be playing.
+    assert(saw.stopped === 2, `${saw.stopped} ends of audio`);
+    assert(ofType(saw, 'response.done').every((event) => event.response.status === 'completed'), 'a response was cut');
     assert(saw.ends.every((text) => text.length > 0), 'an answer without transcript');
     return `${bytes.join(' and ')} bytes; ${await settles(server, 1)}`;
   }),

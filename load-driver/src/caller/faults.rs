@@ -15,7 +15,7 @@ use proto::{
 use super::mouth::after;
 use crate::{
     ledger::Finish,
-    plan::Service,
+    plan::{Dialect, Service},
     voice::{Found, Verdict, VoiceFault},
 };
 
@@ -36,6 +36,11 @@ const AGAIN: Duration = Duration::from_millis(1_500);
 /// Missed turns without any sign after which a session is silent.
 const SILENT_TURNS: u32 = 2;
 
+/// A backend that answers a close so soon was listening before it.
+const AT_ONCE: Duration = Duration::from_millis(300);
+/// A driver that came this much too late itself in a silence does not judge it, microseconds.
+const STALLED_US: u64 = 500_000;
+
 /// What the caller's dialect and its profile let it tell.
 #[derive(Debug, Clone, Copy, Default)]
 struct Terms {
@@ -47,6 +52,8 @@ struct Terms {
     shows: bool,
     /// The agent may speak first.
     greets: bool,
+    /// The answer to the goodbye comes after everything that was to be said before it.
+    in_order: bool,
     output: AudioFormat,
 }
 
@@ -72,6 +79,8 @@ struct Quiet {
     since: Micros,
     /// Turns that the backend had spoken of, and onsets and final transcripts that it had told, when the first of them began.
     before: Heard,
+    /// The driver's own stalls when the first of them was given up, microseconds.
+    stall_us: u64,
     /// Something came meanwhile that shows life.
     alive: bool,
 }
@@ -134,6 +143,8 @@ pub(super) struct Watch {
     unended: Option<u64>,
     /// Audio of the caller was dropped by the driver itself: what the backend heard is not known.
     deaf: bool,
+    /// When the goodbye was said.
+    left: Option<Micros>,
 }
 
 impl Watch {
@@ -146,6 +157,7 @@ impl Watch {
                 ends: dialect.signals_ends(),
                 shows: dialect.shows_what_was_heard(),
                 greets: service.agent.greets,
+                in_order: dialect == Dialect::Native,
                 output: service.output,
             },
             verdict: Verdict::default(),
@@ -168,6 +180,7 @@ impl Watch {
             edge: false,
             unended: None,
             deaf: false,
+            left: None,
         }
     }
 
@@ -228,7 +241,7 @@ impl Watch {
             && !self.signs
         {
             if self.quiet.turns == 0 {
-                self.quiet = Quiet { turns: 0, since, before, alive: false };
+                self.quiet = Quiet { turns: 0, since, before, stall_us: self.stall_us, alive: false };
             }
             self.quiet.turns += 1;
         }
@@ -240,10 +253,18 @@ impl Watch {
         }
     }
 
+    /// The goodbye is said.
+    pub(super) fn leaves(&mut self, now: Micros) {
+        self.left = Some(now);
+    }
+
     /// The session is over; none when there is nothing to say.
     pub(super) fn close(&mut self, finish: Finish, now: Micros) -> Option<Verdict> {
         let said_goodbye = matches!(finish, Finish::Goodbye(_));
-        let alive = said_goodbye || matches!(finish, Finish::Forced(_)) && self.quiet.alive;
+        // Where the goodbye is a close, what a starved backend had still to say dies with it: only one that answers at once was listening.
+        let at_once = self.left.is_some_and(|left| now.since(left) <= AT_ONCE);
+        let alive = said_goodbye && (self.terms.in_order || at_once) || matches!(finish, Finish::Forced(_)) && self.quiet.alive;
+        let awake = self.stall_us.saturating_sub(self.quiet.stall_us) < STALLED_US;
         if said_goodbye {
             self.confirm_unended();
         }
@@ -254,7 +275,7 @@ impl Watch {
             self.verdict.tested.insert(VoiceFault::SilentSession);
             self.verdict.tested.insert(VoiceFault::VadDrop);
         }
-        if self.quiet.turns >= SILENT_TURNS && alive && self.shows() {
+        if self.quiet.turns >= SILENT_TURNS && alive && awake && self.shows() {
             let kind = if self.edge { VoiceFault::TruncateEdge } else { VoiceFault::SilentSession };
             self.found(kind, 1, now.since(self.quiet.since).as_micros() as u64);
         }

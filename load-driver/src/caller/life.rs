@@ -123,6 +123,7 @@ impl Caller {
         self.fall_silent(now, out);
         out.push(Action::Send(ClientEvent::End { reason: "done".to_owned() }));
         self.life = Life::Leaving;
+        self.watch.leaves(now);
         self.deadline = now + GOODBYE_TIMEOUT;
     }
 

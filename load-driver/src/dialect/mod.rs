@@ -22,6 +22,7 @@ mod elevenlabs;
 mod gemini;
 mod native;
 mod openai;
+mod parting;
 mod pipecat;
 mod twilio;
 

@@ -117,7 +117,7 @@ impl Dialect {
 
     /// It never says where a response begins and ends: the caller tells by the audio ([`crate::caller`]).
     pub const fn infers_responses(self) -> bool {
-        matches!(self, Self::Twilio)
+        matches!(self, Self::Twilio | Self::Elevenlabs)
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Agent {
     pub turn_detection: TurnDetection,
     /// `OpenAI` Realtime: ask for the names of the beta.
     pub beta: bool,
+    /// Pipecat: the bot speaks no RTVI messages; it is there as soon as the connection stands.
+    pub without_rtvi: bool,
     /// The agent speaks first: its first response answers nobody.
     pub greets: bool,
 }

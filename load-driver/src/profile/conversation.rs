@@ -197,8 +197,8 @@ impl Turn {
     /// What the dialect has no words for cannot happen: a run that waited for it would only count misses.
     fn check_dialect(&self, c: &mut Checker<'_>, dialect: Dialect) {
         let name = dialect.name();
-        if self.dtmf.is_some() && dialect != Dialect::Twilio {
-            c.error("dtmf", format!("the dialect `{name}` has no keys"), "drop `dtmf`, or set `dialect: twilio`");
+        if self.dtmf.is_some() && !matches!(dialect, Dialect::Twilio | Dialect::Pipecat) {
+            c.error("dtmf", format!("the dialect `{name}` has no keys"), "drop `dtmf`, or set `dialect: twilio` or `dialect: pipecat`");
         }
         if dialect != Dialect::Twilio {
             return;

@@ -21,7 +21,7 @@ pub struct Measurements<'a> {
 
 impl Measurements<'_> {
     fn accepts(&self, filter: &Filter) -> impl Fn(usize) -> bool {
-        move |number| self.registry.labels().get(number).map_or(filter.is_empty(), |label| filter.accepts(&label.name, label.protocol))
+        move |number| self.registry.labels().get(number).map_or(filter.is_empty(), |label| filter.accepts(label))
     }
 }
 

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use super::{Counter, Metric, Series, histogram};
 use crate::{
     engine::{IntervalReport, ScenarioInterval},
-    plan::{Protocol, ScenarioPlan},
+    plan::{Dialect, Protocol, ScenarioPlan},
 };
 
 /// A second closes when a report of this many seconds later has come: shards and workers are never that far apart unless they stall.
@@ -26,11 +26,13 @@ pub struct ScenarioLabel {
     pub name: String,
     /// Transport.
     pub protocol: Protocol,
+    /// What is spoken over it.
+    pub dialect: Dialect,
 }
 
 impl From<&ScenarioPlan> for ScenarioLabel {
     fn from(plan: &ScenarioPlan) -> Self {
-        Self { name: plan.name.clone(), protocol: plan.protocol }
+        Self { name: plan.name.clone(), protocol: plan.protocol, dialect: plan.service.dialect }
     }
 }
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
+use super::behaviour::Behaviour;
 use super::summary::{
     CountersSection, CountersStatus, ExitSection, GeneratorHealth, Invariant, LatencyRow, Quantiles, RunInfo, SCHEMA_VERSION,
     ScenarioSummary, Summary,
 };
 use crate::{
     ledger::Funnels,
-    record::{Counter, Metric, Registry, histogram},
+    record::{Counter, Metric, Registry, ScenarioLabel, histogram},
     report::Exit,
     system::{ProcessTrack, SaturationLimits, judge},
 };
@@ -67,15 +68,27 @@ pub fn counts(registry: &Registry, of: impl Fn(usize) -> bool) -> BTreeMap<Strin
 
 fn scenarios(registry: &Registry, funnels: &Funnels) -> Vec<ScenarioSummary> {
     let labels = registry.labels().iter().enumerate();
-    let one = |number: usize, name: &str, protocol| ScenarioSummary {
-        name: name.to_owned(),
-        protocol,
+    let one = |number: usize, label: &ScenarioLabel| ScenarioSummary {
+        name: label.name.clone(),
+        protocol: label.protocol,
+        dialect: label.dialect,
         funnel: funnels.scenario(number as u16),
         latencies: latencies(registry, |n| n == number).into_iter().filter(|row| row.response.is_some()).collect(),
         counts: counts(registry, |n| n == number).into_iter().filter(|(_, count)| *count > 0).collect(),
+        behaviour: Behaviour::new(registry, |n| n == number),
         errors: funnels.errors(Some(number as u16)),
     };
-    labels.map(|(number, label)| one(number, &label.name, label.protocol)).collect()
+    labels.map(|(number, label)| one(number, label)).collect()
+}
+
+/// What all scenarios speak.
+fn dialect(registry: &Registry) -> &'static str {
+    let mut spoken = registry.labels().iter().map(|label| label.dialect);
+    match spoken.next() {
+        Some(first) if spoken.all(|other| other == first) => first.name(),
+        Some(_) => "mixed",
+        None => "",
+    }
 }
 
 /// The driver on itself.
@@ -124,7 +137,10 @@ pub struct Known {
 }
 
 /// The summary of a run that is over; `reasons` are those that the summary's own contents do not tell (such as an interruption).
-pub fn summary(registry: &Registry, funnels: &Funnels, known: Known, reasons: &[Exit]) -> Summary {
+pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons: &[Exit]) -> Summary {
+    for cost in &mut known.costs {
+        dialect(registry).clone_into(&mut cost.dialect);
+    }
     let mut summary = Summary {
         schema_version: SCHEMA_VERSION,
         invariants: invariants(funnels, &known),
@@ -140,6 +156,7 @@ pub fn summary(registry: &Registry, funnels: &Funnels, known: Known, reasons: &[
         funnel: funnels.total(),
         latencies: latencies(registry, |_| true),
         counts: counts(registry, |_| true),
+        behaviour: Behaviour::new(registry, |_| true),
         scenarios: scenarios(registry, funnels),
         convergence: known.convergence,
         errors: funnels.errors(None),

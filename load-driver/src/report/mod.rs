@@ -1,5 +1,6 @@
 //! Tells what happened: one stream of events, many sinks, one file each.
 
+pub mod behaviour;
 pub mod build;
 pub mod exit;
 pub mod hlog;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Exit, build};
+use super::{Exit, behaviour::Behaviour, build};
 use crate::{
     balance::Balance,
     ledger::Funnel,
-    plan::{EndKind, Protocol},
+    plan::{Dialect, EndKind, Protocol},
     record::Series,
     system::Saturation,
     threshold::ThresholdResult,
@@ -50,6 +50,8 @@ pub struct Summary {
     pub latencies: Vec<LatencyRow>,
     /// Every counter of the measured part, by name.
     pub counts: BTreeMap<String, u64>,
+    /// How the agents behaved in conversation.
+    pub behaviour: Behaviour,
     /// In the order of the plan.
     pub scenarios: Vec<ScenarioSummary>,
     /// Forced ends by kind and protocol.
@@ -195,12 +197,16 @@ pub struct ScenarioSummary {
     pub name: String,
     /// Transport.
     pub protocol: Protocol,
+    /// What is spoken over it.
+    pub dialect: Dialect,
     /// Its sessions.
     pub funnel: Funnel,
     /// Metrics with samples.
     pub latencies: Vec<LatencyRow>,
     /// Counters that are not 0.
     pub counts: BTreeMap<String, u64>,
+    /// How the agents behaved in conversation.
+    pub behaviour: Behaviour,
     /// Failed sessions by cause.
     pub errors: BTreeMap<String, u64>,
 }
@@ -254,6 +260,8 @@ pub struct GeneratorHealth {
 pub struct ProcessCost {
     /// `driver`, `worker 0`, the backend's id.
     pub name: String,
+    /// What all scenarios of the run speak, or `mixed`: what a frame costs depends on it.
+    pub dialect: String,
     /// User and system CPU time, seconds.
     pub cpu_s: f64,
     /// Frames sent and received in that time.
@@ -269,11 +277,12 @@ pub struct ProcessCost {
 }
 
 impl ProcessCost {
-    /// From what was read of the process. `rss_first_bytes` is its memory before the first session.
+    /// From what was read of the process; the dialect is for [`build::summary`] to say. `rss_first_bytes` is its memory before the first session.
     pub fn new(name: impl Into<String>, cpu_us: u64, frames: u64, rss_first_bytes: u64, rss_peak_bytes: u64, sessions_peak: u64) -> Self {
         let per = |what: u64, of: u64| (of > 0).then(|| (what as f64 * 1_000.0 / of as f64).round() / 1_000.0);
         Self {
             name: name.into(),
+            dialect: String::new(),
             cpu_s: cpu_us as f64 / 1e6,
             frames,
             cpu_us_per_frame: per(cpu_us, frames),

@@ -69,6 +69,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
         invariants(s, style),
         funnel(s, style),
         latencies(&s.latencies, style),
+        section(style, "conversation", &s.behaviour.describe()),
         scenarios(&s.scenarios, style),
         convergence(&s.convergence, style),
         balance(s.balance.as_ref(), style),
@@ -250,13 +251,14 @@ fn scenarios(scenarios: &[ScenarioSummary], style: Style) -> String {
     if scenarios.len() < 2 {
         return String::new();
     }
-    let head = ["", "protocol", "requested", "established", "failed", "startup p99", "turn p50", "turn p99"];
+    let head = ["", "protocol", "dialect", "requested", "established", "failed", "startup p99", "turn p50", "turn p99"];
     let line = |s: &ScenarioSummary| {
         let of = |metric: &str| s.latencies.iter().find(|row| row.metric == metric).and_then(|row| row.response);
         let (startup, turn) = (of("session_startup"), of("turn_response"));
         vec![
             s.name.clone(),
             protocol(s.protocol).to_owned(),
+            s.dialect.name().to_owned(),
             count(s.funnel.requested),
             count(s.funnel.established),
             count(s.funnel.sessions_failed()),
@@ -341,6 +343,7 @@ fn costs(costs: &[ProcessCost], style: Style) -> String {
     let line = |cost: &ProcessCost| {
         vec![
             cost.name.clone(),
+            cost.dialect.clone(),
             format!("{:.1}", cost.cpu_s),
             count(cost.frames),
             cost.cpu_us_per_frame.map_or_else(dash, |us| format!("{us:.1}")),
@@ -349,7 +352,7 @@ fn costs(costs: &[ProcessCost], style: Style) -> String {
             cost.rss_per_session_bytes.map_or_else(dash, bytes),
         ]
     };
-    let head = ["", "cpu s", "frames", "cpu us/frame", "peak memory", "sessions", "memory/session"];
+    let head = ["", "dialect", "cpu s", "frames", "cpu us/frame", "peak memory", "sessions", "memory/session"];
     section(style, "cost", &table(&head, &costs.iter().map(line).collect::<Vec<_>>()))
 }
 

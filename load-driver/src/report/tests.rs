@@ -12,7 +12,7 @@ use super::{
 use crate::{
     engine::IntervalReport,
     ledger::{FailureCause, Finish, Funnels, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId},
-    plan::{EndKind, Protocol},
+    plan::{Dialect, EndKind, Protocol},
     record::{Counter, Measurements, Metric, Registry, Sample, ScenarioLabel, ShardRecorder},
     system::{ProcessTrack, SaturationLimits},
     threshold::{Monitor, Spec, Threshold},
@@ -22,7 +22,9 @@ const START: u64 = 1_700_000_000_000_000;
 const LIMITS: SaturationLimits = SaturationLimits { lag_p99_ms: 10.0, cores: 2.0 };
 
 fn labels() -> Vec<ScenarioLabel> {
-    [("talk", Protocol::Grpc), ("listen", Protocol::Websocket)].map(|(name, protocol)| ScenarioLabel { name: name.into(), protocol }).into()
+    [("talk", Protocol::Grpc, Dialect::Native), ("listen", Protocol::Websocket, Dialect::Twilio)]
+        .map(|(name, protocol, dialect)| ScenarioLabel { name: name.into(), protocol, dialect })
+        .into()
 }
 
 fn run_info() -> RunInfo {
@@ -483,4 +485,16 @@ fn the_interval_log_adds_up_to_the_summary() {
     assert_eq!(connect, [200, 300, 400, 500], "a line a second, without the warm-up");
     let total: Histogram<u64> = registry.latency(Metric::Connect, |_| true).unwrap().0;
     assert_eq!(total.len(), 8);
+}
+
+#[test]
+fn costs_carry_the_dialect_of_the_run() {
+    assert!(good().costs.iter().all(|cost| cost.dialect == "mixed"));
+    let funnels = Funnels::default();
+    for (kept, dialect) in [(0, "native"), (1, "twilio")] {
+        let registry = Registry::new(START, vec![labels().remove(kept)]);
+        let run = summary(&registry, &funnels, known(&registry), &[]);
+        assert!(run.costs.iter().all(|cost| cost.dialect == dialect));
+        assert_eq!(run.scenarios[0].dialect.name(), dialect);
+    }
 }

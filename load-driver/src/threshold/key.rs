@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::ParseError;
 use crate::{
-    plan::Protocol,
-    record::{Counter, Metric},
+    plan::{Dialect, Protocol},
+    record::{Counter, Metric, ScenarioLabel},
 };
 
 /// Which time a latency is measured from.
@@ -62,6 +62,8 @@ pub struct Filter {
     pub scenario: Option<String>,
     /// Only those over this transport.
     pub protocol: Option<Protocol>,
+    /// Only those that speak this.
+    pub dialect: Option<Dialect>,
 }
 
 impl Filter {
@@ -71,8 +73,10 @@ impl Filter {
     }
 
     /// Whether a scenario counts.
-    pub fn accepts(&self, scenario: &str, protocol: Protocol) -> bool {
-        self.scenario.as_deref().is_none_or(|wanted| wanted == scenario) && self.protocol.is_none_or(|wanted| wanted == protocol)
+    pub fn accepts(&self, scenario: &ScenarioLabel) -> bool {
+        self.scenario.as_deref().is_none_or(|wanted| wanted == scenario.name)
+            && self.protocol.is_none_or(|wanted| wanted == scenario.protocol)
+            && self.dialect.is_none_or(|wanted| wanted == scenario.dialect)
     }
 }
 
@@ -168,6 +172,12 @@ impl Key {
                     _ => return Err(format!("no protocol is named {value:?}; there are grpc, websocket")),
                 });
             }
+            "dialect" => {
+                let known = Dialect::ALL.into_iter().find(|dialect| dialect.name() == value);
+                self.filter.dialect = Some(known.ok_or_else(|| {
+                    format!("no dialect is named {value:?}; there are {}", list(Dialect::ALL.into_iter().map(Dialect::name)))
+                })?);
+            }
             "basis" => {
                 let Measure::Latency(metric, _) = self.measure else {
                     return Err("only latencies have a basis".to_owned());
@@ -179,7 +189,7 @@ impl Key {
                 };
                 self.measure = Measure::Latency(metric, basis);
             }
-            _ => return Err(format!("no tag is named {name:?}; there are scenario, protocol, basis")),
+            _ => return Err(format!("no tag is named {name:?}; there are scenario, protocol, dialect, basis")),
         }
         Ok(())
     }
@@ -204,9 +214,14 @@ mod tests {
         assert_eq!(parse("connect").unwrap().measure, Measure::Latency(Metric::Connect, Basis::Response));
         let key = parse("turn_response{ scenario:talk, basis:service ,protocol:websocket}").unwrap();
         assert_eq!(key.measure, Measure::Latency(Metric::TurnResponse, Basis::Service));
-        assert_eq!(key.filter, Filter { scenario: Some("talk".into()), protocol: Some(Protocol::Websocket) });
-        assert!(key.filter.accepts("talk", Protocol::Websocket));
-        assert!(!key.filter.accepts("talk", Protocol::Grpc) && !key.filter.accepts("listen", Protocol::Websocket));
+        assert_eq!(key.filter, Filter { scenario: Some("talk".into()), protocol: Some(Protocol::Websocket), dialect: None });
+        let label = |name: &str, protocol, dialect| ScenarioLabel { name: name.to_owned(), protocol, dialect };
+        assert!(key.filter.accepts(&label("talk", Protocol::Websocket, Dialect::Twilio)));
+        assert!(!key.filter.accepts(&label("talk", Protocol::Grpc, Dialect::Native)));
+        assert!(!key.filter.accepts(&label("listen", Protocol::Websocket, Dialect::Twilio)));
+        let key = parse("turn_response{dialect:twilio}").unwrap();
+        assert!(key.filter.accepts(&label("talk", Protocol::Websocket, Dialect::Twilio)));
+        assert!(!key.filter.accepts(&label("talk", Protocol::Websocket, Dialect::Native)));
         assert_eq!(parse("stale_frames").unwrap().measure, Measure::Counter(Counter::StaleFrames));
         assert_eq!(parse("sessions_failed{scenario:listen}").unwrap().measure, Measure::Sessions(Sessions::Failed));
     }
@@ -228,6 +243,7 @@ mod tests {
             ("connect{scenario:nobody}", 8, "no scenario is named \"nobody\"; there are talk, listen"),
             ("connect{protocol:grpc,colour:red}", 22, "no tag is named \"colour\""),
             ("connect{protocol:smtp}", 8, "no protocol is named"),
+            ("connect{dialect:morse}", 8, "no dialect is named \"morse\"; there are native, openai_realtime, "),
             ("connect{basis:median}", 8, "no basis is named"),
             ("connect{basis:service, basis:service}", 23, "appears twice"),
             ("connect{}", 8, "expected `tag:value`"),

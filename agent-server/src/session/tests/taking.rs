@@ -219,16 +219,16 @@ fn settings_change_formats_voice_and_tools_and_wrong_ones_change_nothing() {
 fn who_asks_to_be_warned_of_the_end_is_warned_once() {
     let mut out = Vec::new();
     let begin = Micros(0);
-    let start = SessionStart { max_duration_ms: 10_000, warning_ms: 3_000, ..start(AudioFormat::Pcm16k) };
+    let start = SessionStart { max_duration_ms: 60_000, warning_ms: 3_000, ..start(AudioFormat::Pcm16k) };
     let mut session = Session::new(Arc::new(config()), 1, "s".to_owned(), start, Duration::ZERO, begin, &mut out);
     let mut warned = Vec::new();
-    while session.next_wake() <= Micros::from_millis(9_999) {
+    while session.next_wake() <= Micros::from_millis(59_999) {
         let now = session.next_wake();
         out.clear();
         session.step(now, &mut out);
         warned.extend(out.iter().filter_map(word).map(|word| (now.as_millis(), word)));
     }
-    assert_eq!(warned, [(7_000, "going away in 3000ms".to_owned())]);
+    assert_eq!(warned, [(57_000, "going away in 3000ms".to_owned())]);
 }
 
 #[test]

@@ -162,6 +162,13 @@ fn every_latency_is_arithmetic() {
         let onset = interruption + ONSET;
         let stops = [(onset, onset + NOTICE + round_trip), (message, message + round_trip), (cancel, cancel + round_trip)];
         assert_eq!(bench.samples(Metric::BargeInStop), stops.map(|(from, to)| (from, from, to)));
+        assert_eq!(bench.samples(Metric::BargeInSignal), stops.map(|(from, to)| (from, from, to)));
+        // A client that interrupts by message silences its own loudspeaker: that is no measure of the server.
+        assert_eq!(bench.samples(Metric::BargeInSilent), [(onset, onset, onset + NOTICE + round_trip)]);
+        let last_packets = bench.samples(Metric::BargeInLastPacket);
+        assert_eq!(last_packets.len(), 3);
+        assert!(last_packets.iter().zip(stops).all(|((from, _, to), (begin, end))| *from == begin && end - to <= 20 && *to <= end));
+        assert_eq!(bench.samples(Metric::Endpointing), expect(END, &|begin| begin + END + ENDPOINT + round_trip));
         assert_eq!(bench.samples(Metric::ToolRoundTrip), [(called, called, resumed)]);
         let trips = bench.samples(Metric::FrameRtt);
         assert_eq!(trips.len() as u64, bench.count(Counter::FramesSent).div_ceil(10));
@@ -182,6 +189,9 @@ fn every_latency_is_arithmetic() {
             (Counter::Responses, 6),
             (Counter::BargeIns, 3),
             (Counter::BargeInsMissed, 0),
+            (Counter::BargeInsFalse, 0),
+            (Counter::ResponsesSpurious, 0),
+            (Counter::TalkOverUs, (NOTICE + round_trip) * 1_000),
             (Counter::StaleFrames, 0),
             (Counter::ToolCalls, 1),
             (Counter::Underruns, 0),

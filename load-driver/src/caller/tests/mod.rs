@@ -1,8 +1,10 @@
 //! Each transition and each metric, with times computed by hand. Times are milliseconds of the run unless they say otherwise.
 
+mod behaviour;
 mod ends;
 mod faults;
 mod foreign;
+mod inferred;
 mod interruptions;
 mod link;
 mod random;

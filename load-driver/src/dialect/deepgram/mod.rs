@@ -1,0 +1,319 @@
+//! Deepgram Voice Agent: JSON in text frames, audio in binary frames.
+//!
+//! | on the wire | here |
+//! |---|---|
+//! | `SettingsApplied` | `Accepted`, named by `session_id` or else by the `request_id` of `Welcome` |
+//! | `UserStartedSpeaking` | a turn begins: `Speech`; a response under way was interrupted |
+//! | `ConversationText` of the user | `Committed`, `Transcript` |
+//! | `AgentStartedSpeaking`, `ConversationText` of the assistant, or audio without either | `ResponseStart` |
+//! | audio after an interruption, before the next response begins | of the response that was interrupted |
+//! | `AgentAudioDone` | `ResponseEnd` |
+
+#[cfg(test)]
+mod tests;
+
+use std::{borrow::Cow, sync::Arc};
+
+use bytes::Bytes;
+use proto::{
+    audio::AudioFormat,
+    frame::{AgentAudio, ClientEvent, ErrorCode, ResponseStatus, ServerEvent, SessionAccepted, SessionError, SessionStart, SpeechMarker},
+    ids::{ResponseId, SessionId, TurnId},
+};
+use serde_json::{Value, json};
+
+use super::{Dialect, Exchange, Wire, parting::Parting};
+use crate::plan::Service;
+
+/// What an agent is made of unless the profile says otherwise.
+const LISTEN_MODEL: &str = "nova-3";
+const THINK_MODEL: &str = "gpt-4o-mini";
+const SPEAK_MODEL: &str = "aura-2-thalia-en";
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct Deepgram {
+    service: Arc<Service>,
+    parting: Parting,
+    request_id: SessionId,
+    response: Response,
+    /// Responses and user turns so far.
+    responses: u64,
+    turns: u64,
+    /// The turn that began was not understood yet.
+    speaking: bool,
+    /// The agent's audio: messages so far, media time.
+    sequence: u64,
+    media_us: u64,
+    /// Media time of the user's audio so far.
+    said_us: u64,
+    /// Function calls that were not answered, with their names.
+    calls: Vec<(String, String)>,
+}
+
+/// What the agent says now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Response {
+    /// Nothing.
+    None,
+    /// The last one, so many frames of it.
+    Open(u32),
+    /// The last one was interrupted: what still comes belongs to it.
+    Interrupted,
+}
+
+impl Deepgram {
+    /// As the service wants it.
+    pub(super) fn new(service: &Arc<Service>) -> Self {
+        Self {
+            service: Arc::clone(service),
+            parting: Parting::default(),
+            request_id: SessionId::new(),
+            response: Response::None,
+            responses: 0,
+            turns: 0,
+            speaking: false,
+            sequence: 0,
+            media_us: 0,
+            said_us: 0,
+            calls: Vec::new(),
+        }
+    }
+
+    fn settings(&self, start: &SessionStart) -> Value {
+        let agent = &self.service.agent;
+        let functions: Vec<Value> = start
+            .tools
+            .iter()
+            .map(|name| json!({"name": name, "description": "a tool of the caller", "parameters": {"type": "object", "properties": {}}}))
+            .collect();
+        let mut think = json!({
+            "provider": {"type": "open_ai", "model": agent.model.as_deref().unwrap_or(THINK_MODEL)},
+            "prompt": agent.instructions.as_deref().unwrap_or("You are a helpful voice agent."),
+        });
+        if !functions.is_empty() {
+            think["functions"] = functions.into();
+        }
+        let mut settings = json!({
+            "type": "Settings",
+            "audio": {"input": format(start.input), "output": format(start.output)},
+            "agent": {
+                "listen": {"provider": {"type": "deepgram", "model": LISTEN_MODEL}},
+                "think": think,
+                "speak": {"provider": {"type": "deepgram", "model": agent.voice.as_deref().unwrap_or(SPEAK_MODEL)}},
+            },
+        });
+        settings["audio"]["output"]["container"] = json!("none");
+        if agent.greets {
+            settings["agent"]["greeting"] = json!("Hello! How can I help you?");
+        }
+        settings
+    }
+
+    fn accepted(&mut self, message: &Value, to: &mut Exchange) {
+        let session_id = message["session_id"].as_str().map_or_else(|| std::mem::take(&mut self.request_id), str::to_owned);
+        to.event(ServerEvent::Accepted(SessionAccepted {
+            session_id,
+            backend_id: String::new(),
+            boot_id: String::new(),
+            input: self.service.input,
+            output: self.service.output,
+            max_duration_ms: 0,
+            idle_timeout_ms: 0,
+        }));
+    }
+
+    fn begin_response(&mut self, text: &str, to: &mut Exchange) {
+        if !matches!(self.response, Response::Open(_)) {
+            self.responses += 1;
+            self.response = Response::Open(0);
+            let (response, turn) = (ResponseId(self.responses), TurnId(self.turns));
+            to.event(ServerEvent::ResponseStart { response, turn, text: text.to_owned() });
+        }
+    }
+
+    fn end_response(&mut self, status: ResponseStatus, to: &mut Exchange) {
+        if let Response::Open(frames) = self.response {
+            self.response = if status == ResponseStatus::Completed { Response::None } else { Response::Interrupted };
+            to.event(ServerEvent::ResponseEnd { response: ResponseId(self.responses), status, frames });
+        }
+    }
+
+    fn begin_turn(&mut self) {
+        if !self.speaking {
+            self.speaking = true;
+            self.turns += 1;
+        }
+    }
+
+    fn audio(&mut self, payload: Bytes, to: &mut Exchange) {
+        if payload.is_empty() {
+            return;
+        }
+        if self.response == Response::None {
+            self.begin_response("", to);
+        }
+        if let Response::Open(frames) = &mut self.response {
+            *frames = frames.saturating_add(1);
+        }
+        let length_us = self.service.output.duration_us(payload.len());
+        let (sequence, timestamp_us) = (self.sequence, self.media_us);
+        self.sequence += 1;
+        self.media_us = self.media_us.saturating_add(length_us);
+        to.event(ServerEvent::Audio(AgentAudio { sequence, timestamp_us, payload, response: ResponseId(self.responses) }));
+    }
+
+    fn message(&mut self, message: &Value, to: &mut Exchange) {
+        let text = |field: &str| message[field].as_str().unwrap_or_default();
+        match text("type") {
+            "Welcome" => text("request_id").clone_into(&mut self.request_id),
+            "SettingsApplied" => self.accepted(message, to),
+            "UserStartedSpeaking" => {
+                self.begin_turn();
+                to.event(ServerEvent::Speech(SpeechMarker { started: true, timestamp_us: self.said_us }));
+                self.end_response(ResponseStatus::Interrupted, to);
+            }
+            "ConversationText" if text("role") == "user" => {
+                self.begin_turn();
+                self.speaking = false;
+                let turn = TurnId(self.turns);
+                to.event(ServerEvent::Committed { turn });
+                to.event(ServerEvent::Transcript { turn, text: text("content").to_owned(), last: true });
+            }
+            "ConversationText" => self.begin_response(text("content"), to),
+            "AgentThinking" => to.event(ServerEvent::Answering { turn: TurnId(self.turns) }),
+            "AgentStartedSpeaking" => self.begin_response("", to),
+            "AgentAudioDone" => self.end_response(ResponseStatus::Completed, to),
+            "FunctionCallRequest" => self.function_calls(message, to),
+            "FunctionCallCancelled" => {
+                for id in message["functions"].as_array().into_iter().flatten().filter_map(|function| function["id"].as_str()) {
+                    self.calls.retain(|(call_id, _)| call_id != id);
+                    to.event(ServerEvent::ToolCancel { call_id: id.to_owned() });
+                }
+            }
+            kind @ ("Error" | "Warning") => {
+                let description = if text("description").is_empty() { text("message") } else { text("description") };
+                let message = format!("{}: {description}", text("code"));
+                self.parting.error(SessionError { code: code_named(text("code")), message, fatal: kind == "Error" }, to);
+            }
+            _ => {}
+        }
+    }
+
+    /// In a list, or the only one as it was at first. What the service runs itself is not ours to answer.
+    fn function_calls(&mut self, message: &Value, to: &mut Exchange) {
+        let one = std::slice::from_ref(message);
+        for function in message["functions"].as_array().map_or(one, Vec::as_slice) {
+            if function["client_side"] == false {
+                continue;
+            }
+            let field = |name: &str, old: &str| function[name].as_str().or_else(|| function[old].as_str()).map(str::to_owned);
+            let (Some(call_id), Some(name)) = (field("id", "function_call_id"), field("name", "function_name")) else {
+                return to.malformed(malformed("`FunctionCallRequest` without `id` or `name`"));
+            };
+            let arguments = match (&function["arguments"], &function["input"]) {
+                (Value::String(text), _) => text.clone(),
+                (Value::Null, Value::Null) => "{}".to_owned(),
+                (Value::Null, other) | (other, _) => other.to_string(),
+            };
+            // A service that never lets its calls be answered must not fill the memory.
+            if self.calls.len() >= MAX_CALLS {
+                self.calls.remove(0);
+            }
+            self.calls.push((call_id.clone(), name.clone()));
+            to.event(ServerEvent::ToolCall { call_id, name, arguments });
+        }
+    }
+}
+
+/// Function calls that are remembered for their names.
+const MAX_CALLS: usize = 64;
+
+impl Dialect for Deepgram {
+    fn path(&self) -> Cow<'static, str> {
+        "/v1/agent/converse".into()
+    }
+
+    fn encode(&mut self, event: ClientEvent, to: &mut Exchange) {
+        match event {
+            ClientEvent::Audio(audio) => {
+                self.said_us = self.said_us.saturating_add(self.service.input.duration_us(audio.payload.len()));
+                to.send(Wire::Binary(audio.payload));
+            }
+            ClientEvent::Start(start) => say(&self.settings(&start), to),
+            ClientEvent::ToolResult { call_id, output, .. } => {
+                let at = self.calls.iter().position(|(id, _)| *id == call_id);
+                let name = at.map(|at| self.calls.remove(at).1).unwrap_or_default();
+                say(&json!({"type": "FunctionCallResponse", "id": call_id, "name": name, "content": output}), to);
+            }
+            ClientEvent::Commit => say(&json!({"type": "ForceEndTurn"}), to),
+            ClientEvent::Respond(wish) => {
+                if let Some(text) = wish.text {
+                    say(&json!({"type": "InjectUserMessage", "content": text}), to);
+                }
+            }
+            ClientEvent::Context { text, .. } => say(&json!({"type": "UpdatePrompt", "prompt": text}), to),
+            ClientEvent::End { .. } => self.parting.leave(to),
+            // No word of this wire.
+            ClientEvent::Configure(_)
+            | ClientEvent::Speech(_)
+            | ClientEvent::Hint(_)
+            | ClientEvent::Discard
+            | ClientEvent::BargeIn { .. }
+            | ClientEvent::Cancel { .. }
+            | ClientEvent::Truncate { .. }
+            | ClientEvent::Played { .. }
+            | ClientEvent::Digit(_) => {}
+        }
+    }
+
+    fn decode(&mut self, message: Wire, to: &mut Exchange) {
+        match message {
+            Wire::Binary(audio) => self.audio(audio, to),
+            Wire::Text(text) => match serde_json::from_str(&text) {
+                Ok(message) => self.message(&message, to),
+                Err(error) => to.malformed(malformed(&format!("a text frame is not JSON: {error}"))),
+            },
+            Wire::Close(_) => {}
+        }
+    }
+
+    fn closed(&mut self, _code: u16, to: &mut Exchange) {
+        self.parting.closed(to);
+    }
+}
+
+fn say(message: &Value, to: &mut Exchange) {
+    to.send(Wire::Text(message.to_string()));
+}
+
+fn malformed(what: &str) -> SessionError {
+    SessionError::fatal(ErrorCode::MalformedMessage, what)
+}
+
+fn format(format: AudioFormat) -> Value {
+    let encoding = match format {
+        AudioFormat::Mulaw8k => "mulaw",
+        AudioFormat::Alaw8k => "alaw",
+        AudioFormat::Pcm8k | AudioFormat::Pcm16k | AudioFormat::Pcm24k | AudioFormat::Pcm48k => "linear16",
+    };
+    json!({"encoding": encoding, "sample_rate": format.sample_rate()})
+}
+
+/// The service's codes as ours; those of its own insides are its own fault.
+fn code_named(code: &str) -> ErrorCode {
+    match code {
+        "UNPARSABLE_CLIENT_MESSAGE" => ErrorCode::MalformedMessage,
+        "NON_SETTINGS_MESSAGE_BEFORE_SETTINGS" => ErrorCode::NotStarted,
+        "SETTINGS_ALREADY_APPLIED" => ErrorCode::AlreadyStarted,
+        "INVALID_SETTINGS" | "INVALID_CLIENT_MESSAGE" => ErrorCode::InvalidArgument,
+        "USER_AUDIO_FORMAT" => ErrorCode::BadAudio,
+        "CLIENT_MESSAGE_TIMEOUT" => ErrorCode::Idle,
+        "MESSAGE_TOO_LARGE" => ErrorCode::MessageTooLarge,
+        "UNKNOWN_FUNCTION_CALL" => ErrorCode::UnknownToolCall,
+        "TOO_MANY_CONVERSATIONS" => ErrorCode::Overloaded,
+        "GOING_AWAY" => ErrorCode::Draining,
+        "MAX_DURATION_EXCEEDED" => ErrorCode::Deadline,
+        _ => ErrorCode::Internal,
+    }
+}
