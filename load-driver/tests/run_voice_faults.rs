@@ -4,8 +4,13 @@ mod run_support;
 
 use run_support::{Done, Run};
 
-/// The shipped profile, made short.
+/// The shipped profile.
 const PROFILE: &str = include_str!("../../profiles/voice-faults.yaml");
+
+/// A run of it whose figures are of no account, so that a busy machine is no reason to fail.
+fn run() -> Run {
+    Run::of(PROFILE).with("--set").with("driver.max_schedule_lag=5s")
+}
 
 fn findings(done: &Done) -> Vec<(&str, u64)> {
     let all = done.at("/voice/findings").as_array().expect("a list");
@@ -21,7 +26,7 @@ fn kinds<'a>(done: &'a Done, status: &str) -> Vec<&'a str> {
 /// The run names this fault alone. Gives its size, and how often it came about.
 #[track_caller]
 fn named(fault: &str, kind: &str) -> (u64, u64) {
-    let done = Run::of(PROFILE).with("--fault").with(fault).finish().exits(99).says(&format!("✗ {kind} x "));
+    let done = run().with("--fault").with(fault).finish().exits(99).says(&format!("✗ {kind} x "));
     let found = findings(&done);
     let [(name, size)] = found[..] else { panic!("not one finding: {found:?}\n{}", done.shown()) };
     assert_eq!(name, kind, "{}", done.shown());
@@ -35,9 +40,53 @@ fn named(fault: &str, kind: &str) -> (u64, u64) {
 
 #[test]
 fn a_clean_backend_is_put_to_every_test_and_none_is_found() {
-    let done = Run::of(PROFILE).finish().exits(0);
+    let done = run().finish().exits(0);
     assert_eq!(findings(&done), []);
     assert_eq!(kinds(&done, "clean").len(), 11, "not judged: {:?}\n{}", kinds(&done, "not_judged"), done.shown());
+}
+
+/// Answers later than a caller waits, and many callers at once: slow, and nothing else.
+#[test]
+fn a_clean_backend_under_strain_is_slow_and_not_broken() {
+    let done = run()
+        .with("--set")
+        .with("server.think=uniform(500ms, 4s)")
+        .with("--set")
+        .with("server.max_sessions=200")
+        .with("--set")
+        .with("scenarios.talk.sessions=60")
+        .with("--set")
+        .with("scenarios.interrupt.sessions=30")
+        .finish()
+        .exits(0);
+    assert_eq!(findings(&done), []);
+    assert!(done.count("/counts/turns_missed") > 0, "too little strain\n{}", done.shown());
+}
+
+/// A profile may live with what a real backend does.
+#[test]
+fn what_the_profile_allows_is_shown_and_fails_nothing() {
+    let allowed = run().with("--set").with("voice_faults={allow: [cross_talk]}");
+    let done = allowed.with("--fault").with("cross_talk=0.5").finish().exits(0).says("cross_talk x").says("(allowed)");
+    assert_eq!(findings(&done).iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), ["cross_talk"]);
+}
+
+/// The same over another dialect, whose words are its own: events are what is struck and what is judged.
+fn over_openai(fault: &str) -> Done {
+    let profile = PROFILE.replace("  backend: 0\nscenarios:", "  backend: 0\n  dialect: openai_realtime\nscenarios:");
+    assert_ne!(profile, PROFILE);
+    let run = Run::of(&profile).with("--set").with("driver.max_schedule_lag=5s");
+    if fault.is_empty() { run.finish() } else { run.with("--fault").with(fault).finish() }
+}
+
+#[test]
+fn openai_realtime_shows_and_names_them_too() {
+    let clean = over_openai("").exits(0);
+    assert_eq!(findings(&clean), []);
+    for (fault, kind) in [("output_gaps=0.5", "output_gaps"), ("double_response=0.5", "double_response"), ("vad_drop=0.5", "vad_drop")] {
+        let done = over_openai(fault).exits(99);
+        assert_eq!(findings(&done).iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [kind], "{}", done.shown());
+    }
 }
 
 #[test]
