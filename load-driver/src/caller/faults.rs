@@ -43,6 +43,7 @@ const STALLED_US: u64 = 500_000;
 
 /// What the caller's dialect and its profile let it tell.
 #[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a dialect")]
 struct Terms {
     /// Responses have names that the backend gave them.
     named: bool,
@@ -79,10 +80,20 @@ struct Quiet {
     since: Micros,
     /// Turns that the backend had spoken of, and onsets and final transcripts that it had told, when the first of them began.
     before: Heard,
+    /// Turns before that one.
+    asked: u32,
     /// The driver's own stalls when the first of them was given up, microseconds.
     stall_us: u64,
     /// Something came meanwhile that shows life.
     alive: bool,
+}
+
+/// Quiet turns, and what had been heard and asked before the first of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Drops {
+    turns: u32,
+    before: Heard,
+    asked: u32,
 }
 
 /// What the backend said that it heard.
@@ -110,6 +121,7 @@ impl Heard {
 
 /// Watches one session.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is something that did or did not happen yet")]
 pub(super) struct Watch {
     terms: Terms,
     verdict: Verdict,
@@ -134,8 +146,14 @@ pub(super) struct Watch {
     /// A sign came since the turn under way began.
     signs: bool,
     quiet: Quiet,
-    /// Quiet turns before the one under way, and what had been heard before the first of them.
-    unheard: (u32, Heard),
+    /// Quiet turns before the one under way.
+    unheard: Drops,
+    /// Of the whole session, each followed by a turn that was answered.
+    drops: Option<Drops>,
+    /// A turn is under way.
+    open: bool,
+    /// The driver's own stalls at acceptance, microseconds.
+    stall_first_us: u64,
     turns: u32,
     /// The last interruption was at an edge, and nothing was answered since.
     edge: bool,
@@ -175,7 +193,10 @@ impl Watch {
             turn: None,
             signs: false,
             quiet: Quiet::default(),
-            unheard: (0, Heard::default()),
+            unheard: Drops::default(),
+            drops: None,
+            open: false,
+            stall_first_us: 0,
             turns: 0,
             edge: false,
             unended: None,
@@ -187,6 +208,7 @@ impl Watch {
     /// The session is there.
     pub(super) fn accepted(&mut self, now: Micros) {
         self.accepted = now;
+        self.stall_first_us = self.stall_us;
     }
 
     /// The driver dropped audio of this caller.
@@ -198,7 +220,8 @@ impl Watch {
     pub(super) fn asked(&mut self, interruption: bool, now: Micros) {
         self.signs = false;
         self.turn = (!interruption).then_some((self.heard, now));
-        self.turns += 1;
+        self.turns += u32::from(!interruption);
+        self.open |= !interruption;
     }
 
     /// The user can be heard.
@@ -226,11 +249,11 @@ impl Watch {
     /// The turn under way is over. `audible`: the response that was being heard, if its end is what is missing.
     pub(super) fn turn_over(&mut self, missed: bool, audible: Option<u64>) {
         let turn = self.turn.take();
+        self.open = false;
         if !missed {
-            let (unheard, before) = std::mem::take(&mut self.unheard);
-            let lost = u64::from(unheard + 1).saturating_sub(self.heard.since(before));
-            if unheard > 0 && lost > 0 && self.shows() && turn.is_some() {
-                self.found(VoiceFault::VadDrop, unheard.min(lost as u32), 0);
+            let missed = std::mem::take(&mut self.unheard);
+            if missed.turns > 0 && turn.is_some() {
+                self.drops.get_or_insert(Drops { turns: 0, ..missed }).turns += missed.turns;
             }
         } else if let Some(number) = audible {
             if self.terms.ends && number == self.response.number && self.response.ended.is_none() {
@@ -241,9 +264,21 @@ impl Watch {
             && !self.signs
         {
             if self.quiet.turns == 0 {
-                self.quiet = Quiet { turns: 0, since, before, stall_us: self.stall_us, alive: false };
+                self.quiet = Quiet { turns: 0, since, before, asked: self.turns - 1, stall_us: self.stall_us, alive: false };
             }
             self.quiet.turns += 1;
+        }
+    }
+
+    /// Turns that got no sign are lost if the backend never spoke of them, not even too late. Those at the end of the session nobody can know.
+    fn judge_drops(&mut self) {
+        let Some(drops) = self.drops.take() else { return };
+        let awake = self.stall_us.saturating_sub(self.stall_first_us) < STALLED_US;
+        let unknown = self.quiet.turns + u32::from(self.open);
+        let asked = self.turns.saturating_sub(drops.asked).saturating_sub(unknown);
+        let lost = u64::from(asked).saturating_sub(self.heard.since(drops.before));
+        if lost > 0 && self.shows() && (self.terms.in_order || awake) {
+            self.found(VoiceFault::VadDrop, drops.turns.min(u32::try_from(lost).unwrap_or(u32::MAX)), 0);
         }
     }
 
@@ -265,9 +300,10 @@ impl Watch {
         let at_once = self.left.is_some_and(|left| now.since(left) <= AT_ONCE);
         let alive = said_goodbye && (self.terms.in_order || at_once) || matches!(finish, Finish::Forced(_)) && self.quiet.alive;
         let awake = self.stall_us.saturating_sub(self.quiet.stall_us) < STALLED_US;
-        if said_goodbye {
+        if said_goodbye && self.terms.in_order {
             self.confirm_unended();
         }
+        self.judge_drops();
         if self.holes.0 >= HOLES {
             self.found(VoiceFault::OutputGaps, self.holes.0, self.holes.1);
         }
@@ -371,7 +407,7 @@ impl Watch {
         self.shown |= shows;
         self.signs = true;
         if self.quiet.turns > 0 {
-            self.unheard = (self.quiet.turns, self.quiet.before);
+            self.unheard = Drops { turns: self.quiet.turns, before: self.quiet.before, asked: self.quiet.asked };
             self.quiet = Quiet::default();
         }
     }

@@ -123,14 +123,15 @@ impl VoiceBook {
                     && watched
                     && dial.accepted
                 {
-                    self.hangups.hung_up(index, &dial.client_ref, at_us);
+                    self.hangups.hung_up(index, &dial.client_ref, dial.backend.unwrap_or_default(), at_us);
                 }
             }
         }
     }
 
     fn refused(&mut self, index: PlanIndex, cause: FailureCause, at_us: u64) {
-        if cause == FailureCause::Rejected
+        // A refused handshake does not say which of both it is; the counters do.
+        if matches!(cause, FailureCause::Rejected | FailureCause::Draining)
             && let Some(dial) = self.dials.get(&index)
             && let Some(backend) = dial.backend
         {
@@ -143,7 +144,8 @@ impl VoiceBook {
         self.places.sample(sample.backend, sample.asked_at_us, sample.answered_at_us, &sample.snapshot);
         // The list is read after the ends: who is in both has ended since.
         let sessions = sample.sessions.as_deref().unwrap_or_default();
-        let moved = self.hangups.live(sessions, sample.asked_at_us, self.config.window_us);
+        self.hangups.looked(sample.backend, sample.asked_at_us, sample.answered_at_us);
+        let moved = self.hangups.live(sample.backend, sessions, sample.asked_at_us, self.config.window_us);
         self.hangups.ends(sample.ends.as_deref().unwrap_or_default(), sample.answered_at_us, self.config.window_us, LISTED);
         moved
     }

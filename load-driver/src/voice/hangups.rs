@@ -12,10 +12,15 @@ const MAX_WATCHED: usize = 65_536;
 /// Ends that are remembered for hang-ups of which the driver's own word comes later.
 const RECENT: usize = 8_192;
 
+/// From one look to the next: a longer pause is time in which a backend, or the machine, did not come to anything, and is not held against it.
+const PAUSE_US: u64 = 500_000;
+
 #[derive(Debug)]
 struct HungUp {
     index: PlanIndex,
     at_us: u64,
+    /// How long its backend had been watched at the first look after it.
+    watched_us: Option<u64>,
     /// As first listed after the window: phase and frames sent.
     seen: Option<(String, u64, u64)>,
     moved: bool,
@@ -26,6 +31,8 @@ struct HungUp {
 pub(super) struct Hangups {
     /// By the driver's name of the session.
     waiting: BTreeMap<String, HungUp>,
+    /// By backend: the last look, and how long it was watched in all.
+    watched: BTreeMap<usize, (u64, u64)>,
     /// Ended last, in that order.
     recent: VecDeque<String>,
     recent_names: HashSet<String>,
@@ -42,11 +49,12 @@ pub(super) struct Hangups {
 
 impl Hangups {
     /// The driver hung up in a way that the backend must see at once.
-    pub(super) fn hung_up(&mut self, index: PlanIndex, client_ref: &str, at_us: u64) {
+    pub(super) fn hung_up(&mut self, index: PlanIndex, client_ref: &str, backend: usize, at_us: u64) {
+        let watched_us = self.watched.get(&backend).map(|(_, watched_us)| *watched_us);
         if self.recent_names.contains(client_ref) {
             self.judged += 1;
         } else if self.waiting.len() < MAX_WATCHED {
-            self.waiting.insert(client_ref.to_owned(), HungUp { index, at_us, seen: None, moved: false });
+            self.waiting.insert(client_ref.to_owned(), HungUp { index, at_us, watched_us, seen: None, moved: false });
         }
     }
 
@@ -72,11 +80,25 @@ impl Hangups {
         }
     }
 
+    /// A backend was looked at.
+    pub(super) fn looked(&mut self, backend: usize, asked_us: u64, answered_us: u64) {
+        let (last_us, watched_us) = self.watched.entry(backend).or_insert((answered_us, 0));
+        let since = asked_us.saturating_sub(*last_us);
+        if since <= PAUSE_US && answered_us.saturating_sub(asked_us) <= PAUSE_US {
+            *watched_us += since;
+        }
+        *last_us = answered_us;
+    }
+
     /// A list of live sessions that was asked for at this time. Gives those that were seen to live on, each once.
-    pub(super) fn live(&mut self, sessions: &[SessionJson], asked_us: u64, window_us: u64) -> Vec<PlanIndex> {
+    pub(super) fn live(&mut self, backend: usize, sessions: &[SessionJson], asked_us: u64, window_us: u64) -> Vec<PlanIndex> {
+        let watched_us = self.watched.get(&backend).map_or(0, |(_, watched_us)| *watched_us);
         let mut moved = Vec::new();
         for row in sessions {
             let Some(one) = self.waiting.get_mut(&row.client_ref).filter(|one| one.at_us + window_us < asked_us) else { continue };
+            if watched_us.saturating_sub(one.watched_us.unwrap_or_default()) < window_us {
+                continue;
+            }
             let now = (row.phase.clone(), row.frames_in, row.frames_out);
             let before = one.seen.get_or_insert_with(|| now.clone());
             if *before != now && !one.moved {

@@ -22,7 +22,7 @@ struct Reading {
 struct Boot {
     max: u64,
     readings: VecDeque<Reading>,
-    /// It refused nobody because it was going away.
+    /// From here on it refuses everybody because it goes away.
     drained_us: Option<u64>,
 }
 
@@ -108,12 +108,12 @@ impl Places {
 impl Boot {
     /// Most sessions that can have been live while the dial was made and refused; none when there was no look before or after it.
     fn most_live(&self, refusal: &Refusal) -> Option<u64> {
-        if self.drained_us.is_some_and(|at| at <= refusal.refused_us) {
-            return None;
-        }
         let before = self.readings.partition_point(|reading| reading.answered_us < refusal.dialled_us).checked_sub(1)?;
         let after = self.readings.partition_point(|reading| reading.asked_us <= refusal.refused_us);
         let (before, after) = (self.readings.get(before)?, self.readings.get(after)?);
+        if self.drained_us.is_some_and(|at| at <= after.asked_us) {
+            return None;
+        }
         Some(before.active + after.started.saturating_sub(before.started))
     }
 }

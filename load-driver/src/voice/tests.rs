@@ -139,10 +139,18 @@ fn hung_up(kind: EndKind) -> VoiceBook {
     book
 }
 
+/// Looks between two times, as a poller makes them.
+fn watch(book: &mut VoiceBook, from_us: u64, to_us: u64) {
+    for at_us in (from_us..to_us).step_by(100_000) {
+        book.sample(&look(at_us, snapshot(1, 1)));
+    }
+}
+
 #[test]
 fn a_session_that_moves_after_the_window_is_a_ghost() {
     let mut book = hung_up(EndKind::Cancel);
     assert!(!book.wants_names(SECOND) && book.wants_names(2 * SECOND));
+    watch(&mut book, SECOND, 4 * SECOND);
     assert_eq!(book.sample(&listed(4 * SECOND, &[("listening", 7)])), []);
     assert_eq!(book.sample(&listed(5 * SECOND, &[("thinking", 7)])), [PlanIndex(1)]);
     assert_eq!(book.sample(&listed(6 * SECOND, &[("agent_speaking", 9)])), [], "told once");
@@ -155,19 +163,26 @@ fn a_session_that_moves_after_the_window_is_a_ghost() {
 
 #[test]
 fn a_session_that_is_only_counted_is_no_ghost() {
-    let outcome = |looks: &[CounterSample], kind: EndKind| {
+    let outcome_of = |looks: &[CounterSample], kind: EndKind, watched: bool| {
         let mut book = hung_up(kind);
-        looks.iter().for_each(|look| {
+        let mut from_us = SECOND;
+        for look in looks {
+            if watched {
+                watch(&mut book, from_us, look.asked_at_us);
+            }
+            from_us = look.asked_at_us;
             book.sample(look);
-        });
+        }
         row(&book.close(60 * SECOND), VoiceFault::GhostAfterHangup)
     };
+    let outcome = |looks: &[CounterSample], kind: EndKind| outcome_of(looks, kind, true);
     let still = [listed(4 * SECOND, &[("listening", 7)]), listed(9 * SECOND, &[("listening", 7)])];
     assert_eq!(outcome(&still, EndKind::Cancel), (VoiceStatus::Clean, 0), "the ledger's matter");
     let slow = [listed(2 * SECOND, &[("listening", 7)]), listed(3 * SECOND - 1, &[("thinking", 8)]), ended(3 * SECOND)];
     assert_eq!(outcome(&slow, EndKind::Cancel), (VoiceStatus::Clean, 0), "within the window");
     let moving = [listed(4 * SECOND, &[("listening", 7)]), listed(9 * SECOND, &[("thinking", 8)])];
     assert_eq!(outcome(&moving, EndKind::TcpRst), (VoiceStatus::Found, 1));
+    assert_eq!(outcome_of(&moving, EndKind::TcpRst, false), (VoiceStatus::NotJudged, 0), "nobody watched it all the time");
     assert_eq!(outcome(&moving, EndKind::HalfOpen), (VoiceStatus::NotJudged, 0), "the backend cannot know yet");
     assert_eq!(outcome(&[], EndKind::Cancel), (VoiceStatus::NotJudged, 0));
 }
