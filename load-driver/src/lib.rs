@@ -20,3 +20,4 @@ pub mod sim;
 pub mod system;
 pub mod threshold;
 pub mod transport;
+pub mod voice;

@@ -82,7 +82,7 @@ impl Heard {
             }
             EngineEvent::Done { .. } => self.done += 1,
             EngineEvent::Fatal { message } => panic!("{message}"),
-            EngineEvent::Ready | EngineEvent::Said { .. } | EngineEvent::Interval(_) => {}
+            EngineEvent::Ready | EngineEvent::Said { .. } | EngineEvent::Interval(_) | EngineEvent::Voice(_) => {}
         }
     }
 

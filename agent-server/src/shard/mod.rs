@@ -235,8 +235,12 @@ impl Shard {
     fn apply(&self, state: &mut SlotState, effects: &mut Vec<Effect>) {
         for effect in effects.drain(..) {
             match effect {
-                // Nobody is there to hear it.
-                Effect::Send(_) if state.session.haunts() => {}
+                // Nobody is there to hear it; a pipeline that lives on does not know.
+                Effect::Send(event) if state.session.haunts() => {
+                    if matches!(event, ServerEvent::Audio(_)) {
+                        state.counted.frame_out();
+                    }
+                }
                 Effect::Send(event) => {
                     if let ServerEvent::Error(error) = &event {
                         tracing::debug!(code = ?error.code, fatal = error.fatal, "session error: {error}");

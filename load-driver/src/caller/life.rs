@@ -55,6 +55,7 @@ impl Caller {
         out.push(Action::Accepted(accepted));
         self.measure_from_start(Metric::SessionStartup, now, out);
         self.life = Life::Live;
+        self.watch.accepted(now);
         self.stop_by = Micros::NEVER;
         if formats != (self.plan.scenario.service.input, self.plan.scenario.service.output) {
             self.end(Finish::Lost(FailureCause::Protocol), true, now, out);
@@ -117,6 +118,7 @@ impl Caller {
         self.fall_silent(now, out);
         out.push(Action::Send(ClientEvent::End { reason: "done".to_owned() }));
         self.life = Life::Leaving;
+        self.watch.leaves(now);
         self.deadline = now + GOODBYE_TIMEOUT;
     }
 
@@ -150,6 +152,8 @@ impl Caller {
         if let Some(stop) = self.stop.take().filter(|stop| stop.settle() == Stopped::Yes) {
             Self::stopped(&stop, Stopped::Yes, now, out);
         }
+        let verdict = self.watch.close(finish, now);
+        out.extend(verdict.map(Action::Voice));
         self.finish(Action::Ended(finish), drop, out);
     }
 

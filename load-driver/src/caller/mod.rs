@@ -34,6 +34,7 @@
 //! Every input first does what is due by its time, so that the order of ticks and events makes no difference.
 
 mod ear;
+mod faults;
 mod hear;
 mod life;
 mod mouth;
@@ -54,6 +55,7 @@ use proto::{
 pub(crate) use self::playout::JITTER_BUFFER_US;
 use self::{
     ear::Ear,
+    faults::Watch,
     mouth::Mouth,
     sound::Greeting,
     stop::Stop,
@@ -78,6 +80,8 @@ pub enum Action {
     Measure(Sample),
     /// Into the counters.
     Count(Counter, u64),
+    /// Into the book of voice faults: what the session was like. Just before the last action.
+    Voice(crate::voice::Verdict),
     /// Into the ledger: accepted.
     Accepted(proto::frame::SessionAccepted),
     /// Into the ledger: over, after acceptance. The last action.
@@ -113,7 +117,7 @@ pub struct Caller {
     streamed: bool,
     mouth: Mouth,
     ear: Ear,
-    next: Option<Next>,
+    next: Option<Box<Next>>,
     turn: Option<Box<Turn>>,
     turn_number: u32,
     /// When the user began to speak last, or a turn of silence was over.
@@ -127,6 +131,8 @@ pub struct Caller {
     owed: u32,
     stop: Option<Box<Stop>>,
     tool: Option<Box<Tool>>,
+    /// Judges the backend as a voice agent.
+    watch: Box<Watch>,
 }
 
 /// What can be due; at equal times in this order.
@@ -169,6 +175,7 @@ impl Caller {
             owed: 0,
             stop: None,
             tool: None,
+            watch: Box::new(Watch::new(&plan.scenario.service)),
             plan,
         }
     }
@@ -180,13 +187,26 @@ impl Caller {
         }
     }
 
+    /// All that the driver itself came too late since the run began, microseconds: what arrives late for that is not the backend's fault.
+    pub fn on_stall(&mut self, total_us: u64) {
+        self.watch.stalled(total_us);
+    }
+
+    /// The driver dropped audio of this caller: the backend cannot have heard it.
+    pub fn on_lost_audio(&mut self) {
+        self.watch.lost_audio();
+    }
+
     /// Something from the backend.
     pub fn on_event(&mut self, event: ServerEvent, now: Micros, out: &mut Vec<Action>) {
         self.advance(now, out);
         match self.life {
             Life::Over => return,
             Life::Dialling | Life::Starting => self.hear_before_acceptance(event, now, out),
-            Life::Live | Life::Leaving | Life::Doomed(_) => self.hear(event, now, out),
+            Life::Live | Life::Leaving | Life::Doomed(_) => {
+                self.watch.hear(&event, self.mouth.speaking(), now);
+                self.hear(event, now, out);
+            }
         }
         self.advance(now, out);
     }

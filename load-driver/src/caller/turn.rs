@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     audio::Utterance,
-    plan::{Act, EndKind, TurnPlan, Wait},
+    plan::{Act, Claim, EndKind, TurnPlan, Wait},
     record::Counter,
 };
 
@@ -119,17 +119,20 @@ impl Caller {
             };
             // Turns of silence without length must not spin.
             let soonest = if plan.says.is_none() && self.last_begin == Some(over) { after(over, FRAME_US) } else { known };
-            Next { at: at.max(soonest), plan }
+            Box::new(Next { at: at.max(soonest), plan })
         });
         self.turn_number = self.turn_number.wrapping_add(1);
     }
 
     pub(super) fn begin_turn(&mut self, now: Micros, out: &mut Vec<Action>) {
-        let Some(Next { at, plan }) = self.next.take() else { return };
+        let Some(Next { at, plan }) = self.next.take().map(|next| *next) else { return };
         self.last_begin = Some(at);
         out.extend(plan.dtmf.chars().map(|key| Action::Send(ClientEvent::Digit(key))));
         match plan.says {
-            Some(says) => self.ask(says, plan.act, plan.response_ms, at, out),
+            Some(says) => {
+                self.ask(says, plan.act, plan.response_ms, at, out);
+                self.watch.asked(false, at);
+            }
             None => self.next_turn(at, at, now, out),
         }
     }
@@ -175,6 +178,7 @@ impl Caller {
         if let Some(turn) = &mut self.turn {
             turn.onset = Some(edge);
         }
+        self.watch.onset(now);
         self.spoke = Micros::NEVER;
         self.ear.playout.user_begins(edge.actual);
         if self.stop.as_mut().is_some_and(|stop| stop.onset(edge)) {
@@ -220,7 +224,9 @@ impl Caller {
     }
 
     fn close_turn(&mut self, how: Counter, out: &mut Vec<Action>) {
-        self.turn = None;
+        let turn = self.turn.take();
+        let audible = turn.filter(|turn| turn.audible == Audible::Yes).and_then(|turn| turn.answer);
+        self.watch.turn_over(how == Counter::TurnsMissed, audible.map(|response| response.0));
         // An answer that is still to come is late, but answers somebody.
         if how == Counter::TurnsMissed || self.tool.take().is_some() {
             self.owed = self.owed.saturating_add(1);
@@ -245,9 +251,11 @@ impl Caller {
         let named = (!unnamed).then_some(response);
         let message = By::Message(Edge { intended: at, actual: now });
         let (by, says) = match act {
-            Act::BargeIn { explicit, says, .. } if explicit || (says.is_some() && self.plan.scenario.commits()) => {
+            Act::BargeIn { explicit, says, heard, .. } if explicit || (says.is_some() && self.plan.scenario.commits()) => {
                 // Where nobody listens for speech, who breaks in says so.
-                let heard_ms = self.silence_agent(now);
+                let played_ms = self.silence_agent(now);
+                let heard_ms = heard.map_or(played_ms, Claim::heard_ms);
+                self.watch.interrupted(heard.is_some());
                 out.push(Action::Send(match named {
                     Some(response) if sent => ClientEvent::Truncate { response, heard_ms },
                     _ => ClientEvent::BargeIn { response: named, heard_ms },
@@ -282,7 +290,9 @@ impl Caller {
         if let Some(says) = says {
             // The first question has its answer; the interruption is the next.
             out.push(Action::Count(Counter::TurnsAnswered, 1));
+            self.watch.turn_over(false, None);
             self.ask(says, Act::Listen, response_ms, at, out);
+            self.watch.asked(true, at);
         } else if sent && let Some(turn) = &mut self.turn {
             turn.over_at = at;
         }

@@ -5,6 +5,7 @@ use hdrhistogram::Histogram;
 use crate::{
     ledger::{FailureCause, LedgerEntry},
     record::{Counter, Metric},
+    voice::VoiceNews,
 };
 
 /// From a shard to the controller.
@@ -26,6 +27,8 @@ pub enum EngineEvent {
         /// One line each, without secrets.
         reasons: Vec<(FailureCause, String)>,
     },
+    /// Sessions that are over, as voice conversations.
+    Voice(VoiceNews),
     /// A worker has its plan and waits for the start of the run.
     Ready,
     /// The shard is done: every lane is over, every session ended.

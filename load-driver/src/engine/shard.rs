@@ -142,7 +142,8 @@ fn tell(core: &mut Core, reasons: &Reasons, events: &Sender<EngineEvent>) -> Res
         }
     }
     for (due, take) in [
-        (core.ledger_due(), Core::take_ledger as fn(&mut Core) -> EngineEvent),
+        (core.voice_due(), Core::take_voice as fn(&mut Core) -> EngineEvent),
+        (core.ledger_due(), Core::take_ledger),
         (core.interval_due(), Core::take_interval as fn(&mut Core) -> EngineEvent),
     ] {
         if due {
@@ -168,7 +169,7 @@ async fn send_all(core: &RefCell<Core>, reasons: &Reasons, events: &Sender<Engin
     let said = reasons.any().then(|| EngineEvent::Said { reasons: reasons.take() });
     let last = {
         let mut core = core.borrow_mut();
-        [core.take_interval(), core.take_ledger(), EngineEvent::Done { shard }]
+        [core.take_voice(), core.take_interval(), core.take_ledger(), EngineEvent::Done { shard }]
     };
     for event in said.into_iter().chain(last) {
         // A controller that is gone does not want them.

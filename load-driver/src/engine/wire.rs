@@ -15,6 +15,7 @@ use super::{EngineEvent, IntervalReport, ScenarioInterval};
 use crate::{
     ledger::{FailureCause, LedgerEntry},
     record::{Counter, Metric, histogram::LIMIT_US},
+    voice::VoiceNews,
 };
 
 /// Longest frame. A second of sixty scenarios with every histogram full stays below.
@@ -50,6 +51,7 @@ enum Head {
     Ledger { shard: usize, entries: Vec<LedgerEntry>, complete_to_us: u64 },
     Interval { shard: usize, from_us: u64, to_us: u64, active: u64, speaking: u64, warmup: bool, scenarios: Vec<Scenario> },
     Said { reasons: Vec<(FailureCause, String)> },
+    Voice(VoiceNews),
     Ready,
     Done { shard: usize },
     Fatal { message: String },
@@ -84,6 +86,7 @@ pub fn write_event(out: &mut impl Write, event: EngineEvent) -> Result<(), WireE
             Head::Interval { shard, from_us, to_us, active, speaking, warmup, scenarios }
         }
         EngineEvent::Said { reasons } => Head::Said { reasons },
+        EngineEvent::Voice(news) => Head::Voice(news),
         EngineEvent::Ready => Head::Ready,
         EngineEvent::Done { shard } => Head::Done { shard },
         EngineEvent::Fatal { message } => Head::Fatal { message },
@@ -153,6 +156,7 @@ fn parse(frame: &[u8]) -> Result<EngineEvent, WireError> {
             EngineEvent::Interval(IntervalReport { shard, from_us, to_us, active, speaking, warmup, scenarios })
         }
         Head::Said { reasons } => EngineEvent::Said { reasons },
+        Head::Voice(news) => EngineEvent::Voice(news),
         Head::Ready => EngineEvent::Ready,
         Head::Done { shard } => EngineEvent::Done { shard },
         Head::Fatal { message } => EngineEvent::Fatal { message },

@@ -108,6 +108,7 @@ impl Book {
                 untold_from_us: None,
                 record: None,
                 agreed_us: None,
+                lives_on: false,
                 dial_cut: false,
             };
             self.funnels.enter(scenario, Standing::of(&session, expect_of(&self.expect, scenario)));

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use proto::ids::PlanIndex;
+
 use super::{
     book::{Book, BootIndex},
     boot::{Boot, Reading, Watch},
@@ -135,6 +137,13 @@ impl Ledger {
     /// Takes the convergence samples since the last call, and how many were dropped because nobody called.
     pub fn drain_convergence(&mut self) -> (Vec<ConvergenceSample>, u64) {
         self.convergence.drain()
+    }
+
+    /// The backend's list of sessions shows that it goes on with this one although its peer is gone.
+    pub fn lives_on(&mut self, index: PlanIndex) {
+        if let Some(session) = self.book.sessions.get_mut(&index) {
+            session.lives_on = true;
+        }
     }
 
     /// The only backend that goes by this name, as far as its snapshots told.

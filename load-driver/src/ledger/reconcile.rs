@@ -21,6 +21,9 @@ use crate::plan::EndKind;
 /// A timeout of the backend's own so soon after our end raced with it.
 const RACE_US: u64 = 100_000;
 
+/// A session that its backend was seen to go on with must be over and counted by then.
+const AFTERLIFE_US: u64 = 60_000_000;
+
 /// What was found while running.
 #[derive(Debug, Default)]
 pub struct Faults {
@@ -92,6 +95,9 @@ impl Bounds {
 
 /// How long the backend may take for this session's end.
 pub fn window_us(session: &Session, config: &LedgerConfig) -> u64 {
+    if session.lives_on {
+        return AFTERLIFE_US;
+    }
     session.ending().and_then(|(_, kind)| kind).map_or(config.windows.longest(), |kind| config.windows.of(kind))
 }
 

@@ -40,6 +40,8 @@ pub struct Session {
     pub record: Option<Record>,
     /// Without a record: the first time at which totals, or a new process, agreed that it is gone; the driver's clock.
     pub agreed_us: Option<u64>,
+    /// The backend was seen to go on with it after its end: that it is counted until it ends is right, and the fault another one.
+    pub lives_on: bool,
     /// The plan killed its worker or backend while it was dialled: that it came to nothing is no failure.
     pub dial_cut: bool,
 }

@@ -111,9 +111,12 @@ impl Speaker<'_> {
             (None, None) => WaitTemplate::After(silence()),
         };
         let act = match (&from.barge_in, &from.cancel, &from.tool) {
-            (Some(barge_in), _, _) => {
-                ActTemplate::BargeIn { after: barge_in.after.0.clone(), explicit: barge_in.explicit, says: self.says(&barge_in.say)? }
-            }
+            (Some(barge_in), _, _) => ActTemplate::BargeIn {
+                after: barge_in.after.0.clone(),
+                explicit: barge_in.explicit,
+                heard: barge_in.heard,
+                says: self.says(&barge_in.say)?,
+            },
             (_, Some(cancel), _) => ActTemplate::Cancel { after: cancel.after.0.clone() },
             (_, _, Some(tool)) => ActTemplate::Tool { name: tool.name.clone(), takes: tool.takes.0.clone() },
             _ => ActTemplate::Listen,

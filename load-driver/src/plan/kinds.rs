@@ -105,6 +105,16 @@ impl Dialect {
         }
     }
 
+    /// It says when a response that was said in full is over.
+    pub const fn signals_ends(self) -> bool {
+        !matches!(self, Self::Twilio | Self::Pipecat | Self::Elevenlabs | Self::Custom)
+    }
+
+    /// It always shows what was heard of the user (onsets, turns, transcripts); of the others a session shows it or does not.
+    pub const fn shows_what_was_heard(self) -> bool {
+        matches!(self, Self::Native | Self::OpenaiRealtime | Self::Deepgram)
+    }
+
     /// It never says where a response begins and ends, or not so that it could be relied on: the caller tells by the audio ([`crate::caller`]).
     pub const fn infers_responses(self) -> bool {
         matches!(self, Self::Twilio | Self::Pipecat | Self::Elevenlabs)
@@ -119,6 +129,27 @@ pub enum Expect {
     Rejected,
     /// The backend's deadline ends sessions.
     TimedOut,
+}
+
+/// What the caller claims to have heard of a response that it interrupts, when it does not say the truth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+pub enum Claim {
+    /// Nothing.
+    #[serde(rename = "0ms")]
+    Nothing,
+    /// More than there was.
+    #[serde(rename = "beyond")]
+    Beyond,
+}
+
+impl Claim {
+    /// In milliseconds: longer than any answer.
+    pub const fn heard_ms(self) -> u32 {
+        match self {
+            Self::Nothing => 0,
+            Self::Beyond => 3_600_000,
+        }
+    }
 }
 
 /// How a session is made to end.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use proto::{dist::Distribution, time::Micros};
 
-use super::{EndKind, Expect, Protocol, Service, TurnDetection};
+use super::{Claim, EndKind, Expect, Protocol, Service, TurnDetection};
 use crate::audio::Utterance;
 
 /// One scenario: who speaks how, and when sessions begin.
@@ -116,6 +116,8 @@ pub enum ActTemplate {
         after: Distribution,
         /// By message; else by speaking (`says` of the interruption).
         explicit: bool,
+        /// What is claimed to have been heard; none: the truth.
+        heard: Option<Claim>,
         /// What is said over the agent; it is the next thing answered.
         says: Vec<Arc<Utterance>>,
     },

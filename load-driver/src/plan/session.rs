@@ -6,7 +6,7 @@ use proto::{ids::PlanIndex, time::Micros};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{ActTemplate, EndKind, ScenarioPlan, TurnTemplate, WaitTemplate, index};
+use super::{ActTemplate, Claim, EndKind, ScenarioPlan, TurnTemplate, WaitTemplate, index};
 use crate::audio::Utterance;
 
 /// One session of the plan; everything in it follows from (profile, seed, index).
@@ -68,6 +68,8 @@ pub enum Act {
         after: Duration,
         /// By message, not by speech.
         explicit: bool,
+        /// What is claimed to have been heard; none: the truth.
+        heard: Option<Claim>,
         /// What is said over the agent.
         says: Option<Arc<Utterance>>,
     },
@@ -131,8 +133,8 @@ impl ScenarioPlan {
         let says = one_of(&mut rng, &template.says).cloned();
         let act = match &template.act {
             ActTemplate::Listen => Act::Listen,
-            ActTemplate::BargeIn { after, explicit, says } => {
-                Act::BargeIn { says: one_of(&mut rng, says).cloned(), after: after.sample(&mut rng), explicit: *explicit }
+            ActTemplate::BargeIn { after, explicit, heard, says } => {
+                Act::BargeIn { says: one_of(&mut rng, says).cloned(), after: after.sample(&mut rng), explicit: *explicit, heard: *heard }
             }
             ActTemplate::Cancel { after } => Act::Cancel { after: after.sample(&mut rng) },
             ActTemplate::Tool { name, takes } => Act::Tool { name: name.clone(), takes: takes.sample(&mut rng) },

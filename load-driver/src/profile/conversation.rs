@@ -9,6 +9,8 @@ use serde::{
     de::{self, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 
+use crate::plan::Claim;
+
 use super::{
     scenario::World,
     units::{Dist, Span},
@@ -71,6 +73,10 @@ pub struct BargeIn {
     /// By a message; else by speaking over the agent, which its detector must notice.
     #[serde(default)]
     pub explicit: bool,
+    /// What the caller claims to have heard of the answer, to see what a wrong claim does: `0ms`, or `beyond` for more than there was. Absent: the
+    /// truth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard: Option<Claim>,
     /// What is said over the agent; it is the next thing answered.
     #[serde(default, skip_serializing_if = "Says::is_empty")]
     pub say: Says,

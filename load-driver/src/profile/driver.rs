@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{units::Span, validate::Checker};
+use crate::voice::VoiceFault;
 
 /// How the load is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -90,6 +91,22 @@ impl Driver {
                 c.error("connection_window", "the connection window is out of range", "write 65535 to 2147483647 bytes");
             }
         });
+    }
+}
+
+/// What is made of faults of the backends as voice agents: `docs/voice-faults.md`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map: {allow: [output_gaps]}")]
+pub struct VoiceFaults {
+    /// Found, these are shown and do not fail the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<VoiceFault>,
+}
+
+impl VoiceFaults {
+    /// Every finding fails the run.
+    pub const fn is_strict(&self) -> bool {
+        self.allow.is_empty()
     }
 }
 

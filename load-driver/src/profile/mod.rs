@@ -45,7 +45,7 @@ pub use self::{
     conversation::{BargeIn, Cancel, Conversation, Say, Says, Tool, Turn},
     custom::{Custom, Fill, Hole, Kind, Rule, Script, Template},
     document::Document,
-    driver::{Counters, Driver, Http2},
+    driver::{Counters, Driver, Http2, VoiceFaults},
     ends::{Ends, WeightedEnd},
     error::{Diagnostic, Place, ProfileError},
     fleet::{DEAD_FOR, Fleet, Member, Reach},
@@ -108,6 +108,9 @@ pub struct Profile {
     /// How the backends' counters are watched.
     #[serde(default)]
     pub counters: Counters,
+    /// Which faults of the backends as voice agents do not fail the run; absent: each does.
+    #[serde(default, skip_serializing_if = "VoiceFaults::is_strict")]
+    pub voice_faults: VoiceFaults,
     /// Crowds of callers, by name. They run side by side.
     pub scenarios: Named<Scenario>,
     /// What must hold for the run to pass: conditions by metric.

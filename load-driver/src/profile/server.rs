@@ -2,7 +2,7 @@
 
 use agent_server::{
     config::{ServeArgs, ServerConfig},
-    fault::Defect,
+    fault::{Defect, Fault},
 };
 use serde::Deserialize;
 
@@ -72,12 +72,12 @@ fn judge(c: &mut Checker<'_>, entry: &Entry) -> bool {
             right = false;
         }
     }
-    for defect in &settings.defect {
-        if let Err(error) = defect.parse::<Defect>() {
-            let place = entry.node.get("defect").map_or(&entry.place, |found| &found.node.place);
-            c.at(place.clone(), format!("`{defect}`: {error}"), None);
-            right = false;
-        }
+    let wrong = settings.defect.iter().filter_map(|text| Some(("defect", text, text.parse::<Defect>().err()?.to_string())));
+    let wrong = wrong.chain(settings.fault.iter().filter_map(|text| Some(("fault", text, text.parse::<Fault>().err()?.to_string()))));
+    for (key, text, error) in wrong {
+        let place = entry.node.get(key).map_or(&entry.place, |found| &found.node.place);
+        c.at(place.clone(), format!("`{text}`: {error}"), None);
+        right = false;
     }
     if let Err(error) = ServerConfig::resolve(settings) {
         let error = error.to_string();

@@ -120,6 +120,8 @@ pub struct Known {
     pub irregular: Vec<String>,
     /// From the ledger.
     pub counters: CountersSection,
+    /// From the callers and the counters.
+    pub voice: crate::voice::VoiceSection,
     /// From the ledger.
     pub convergence: Vec<super::summary::ConvergenceRow>,
     /// From [`generator`].
@@ -152,6 +154,7 @@ pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons
         exit: ExitSection { code: Exit::Ok.code(), reason: Exit::Ok, reasons: Vec::new() },
         thresholds: known.thresholds,
         counters: known.counters,
+        voice: known.voice,
         funnel: funnels.total(),
         latencies: latencies(registry, |_| true),
         counts: counts(registry, |_| true),

@@ -21,7 +21,7 @@ pub enum Exit {
     GeneratorSaturated,
     /// A worker was lost.
     Degraded,
-    /// A threshold was broken or had no data.
+    /// A threshold was broken or had no data, or a voice fault was found.
     ThresholdFailed,
     /// Stopped from outside before the end.
     Interrupted,
@@ -37,7 +37,11 @@ pub const TABLE: [(Exit, u8, &str); 9] = [
     (Exit::CountersDisagree, 98, "the backend's counters disagree with the ledger, or could not be proven"),
     (Exit::GeneratorSaturated, 97, "the generator was saturated: its figures are not the target's"),
     (Exit::Degraded, 96, "degraded: a worker was lost"),
-    (Exit::ThresholdFailed, 99, "a threshold failed or had no data"),
+    (
+        Exit::ThresholdFailed,
+        99,
+        "a threshold failed or had no data, or a voice fault was found that the profile does not allow (voice_faults)",
+    ),
     (Exit::Interrupted, 105, "interrupted before the end"),
     (Exit::Ok, 0, "all is well"),
 ];

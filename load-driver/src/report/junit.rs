@@ -5,7 +5,10 @@ use std::{io, path::PathBuf, time::Duration};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::{Event, Sink, Summary, json::write_whole, terminal::figure};
-use crate::threshold::{Status, ThresholdResult};
+use crate::{
+    threshold::{Status, ThresholdResult},
+    voice::VoiceStatus,
+};
 
 /// Writes the report when the run is over.
 #[derive(Debug)]
@@ -47,6 +50,17 @@ pub fn render(summary: &Summary) -> io::Result<String> {
         };
         invariants.add_test_case(case("invariants", &invariant.name, status));
     }
+    let mut voice = TestSuite::new("voice faults");
+    for row in &summary.voice.kinds {
+        let finding = summary.voice.findings.iter().find(|finding| finding.kind == row.kind);
+        let status = match (row.status, finding) {
+            (VoiceStatus::Clean, _) => TestCaseStatus::success(),
+            (VoiceStatus::NotJudged, _) => skipped(&format!("not judged: {}", row.reason)),
+            (VoiceStatus::Found, Some(finding)) if finding.allowed => skipped(&format!("allowed: {}", finding.detail)),
+            (VoiceStatus::Found, finding) => failure("voice fault", finding.map_or("found", |finding| &finding.detail)),
+        };
+        voice.add_test_case(case("voice_faults", row.kind.name(), status));
+    }
     // The verdict itself, so that a run that failed for a reason of its own kind (an interruption) cannot look green.
     let mut verdict = TestSuite::new("verdict");
     let status = match summary.exit.code {
@@ -56,7 +70,7 @@ pub fn render(summary: &Summary) -> io::Result<String> {
     verdict.add_test_case(case("verdict", "exit_code", status));
     let mut report = Report::new(format!("load-driver {}", summary.run.profile));
     report.set_time(time);
-    report.add_test_suites([thresholds, invariants, verdict]);
+    report.add_test_suites([thresholds, invariants, voice, verdict]);
     report.to_string().map_err(io::Error::other)
 }
 

@@ -13,6 +13,7 @@ use crate::{
     record::Series,
     system::Saturation,
     threshold::ThresholdResult,
+    voice::VoiceSection,
 };
 
 /// Of the layout of [`Summary`]: one more with every change that a reader could notice.
@@ -39,6 +40,8 @@ pub struct Summary {
     pub thresholds: Vec<ThresholdResult>,
     /// The backends' counters against the ledger.
     pub counters: CountersSection,
+    /// Faults of the backends as voice agents.
+    pub voice: VoiceSection,
     /// What must hold in every run.
     pub invariants: Vec<Invariant>,
     /// Sessions, all scenarios, warm-up included.
@@ -310,6 +313,7 @@ impl Summary {
         when(self.generator.saturation.saturated, Exit::GeneratorSaturated);
         when(self.workers_lost > 0, Exit::Degraded);
         when(self.thresholds.iter().any(|t| !t.ok), Exit::ThresholdFailed);
+        when(self.voice.failing().next().is_some(), Exit::ThresholdFailed);
         // Nothing that was tried came to be, and neither the plan nor the user wanted that: whatever else holds, nothing was tested.
         let f = &self.funnel;
         when(f.requested > 0 && f.established == 0 && f.sessions_failed() > 0, Exit::TargetUnusable);

@@ -12,6 +12,7 @@ use crate::{
     plan::Protocol,
     record::histogram::LIMIT_US,
     threshold::{Status, ThresholdResult, Unit},
+    voice::{VoiceSection, VoiceStatus},
 };
 
 /// Prints what is run when it starts, and the summary when it is over.
@@ -64,6 +65,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
     let sections = [
         thresholds(&s.thresholds, style),
         counters(s, style),
+        voice(&s.voice, style),
         invariants(s, style),
         funnel(s, style),
         latencies(&s.latencies, style),
@@ -151,6 +153,30 @@ fn counters(s: &Summary, style: Style) -> String {
         }
     }
     section(style, "counters", &body.into_text())
+}
+
+fn voice(voice: &VoiceSection, style: Style) -> String {
+    let mut body = Lines::default();
+    let names =
+        |status: VoiceStatus| -> Vec<&str> { voice.kinds.iter().filter(|row| row.status == status).map(|row| row.kind.name()).collect() };
+    for finding in &voice.findings {
+        let (mark, note) = if finding.allowed { (style.unsure("○"), " (allowed)") } else { (style.bad("✗"), "") };
+        body.line(format_args!("  {mark} {} x {}{note}: {}", finding.kind.name(), count(finding.size), finding.detail));
+        if !finding.session_refs.is_empty() {
+            let more = finding.sessions.saturating_sub(finding.session_refs.len() as u64);
+            let more = if more > 0 { format!(" and {} more", count(more)) } else { String::new() };
+            body.line(format_args!("      sessions: {}{more}", finding.session_refs.join(", ")));
+        }
+    }
+    let clean = names(VoiceStatus::Clean);
+    if !clean.is_empty() {
+        body.line(format_args!("  {} {}", style.good("not found:"), clean.join(", ")));
+    }
+    let unjudged = names(VoiceStatus::NotJudged);
+    if !unjudged.is_empty() {
+        body.line(format_args!("  {} {}", style.unsure("not judged:"), unjudged.join(", ")));
+    }
+    section(style, "voice faults", &body.into_text())
 }
 
 /// Only broken ones, and of those only what has no section of its own.

@@ -18,7 +18,7 @@ use super::{
     balance::Balancing,
     controller::{Run, Signals, Usage, complain, take_look},
     finish, kills,
-    poller::{Poller, unix_now},
+    poller::{Look, Poller, unix_now},
     reporters, shards,
     targets::{self, TargetSet},
     workers::{Worker, WorkerNews},
@@ -31,6 +31,7 @@ use crate::{
     report::{Event, Exit},
     system::Sampler,
     threshold::Monitor,
+    voice::{VoiceBook, VoiceConfig},
 };
 
 /// Events of shards that may wait for the controller.
@@ -82,7 +83,11 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         balancing.open(*source, start_us);
     }
     let mut usage = BTreeMap::new();
+    let mut voice = VoiceBook::new(voice_config(job, &set));
     for look in std::mem::take(&mut set.looks) {
+        if let Look::Sample(sample) = &look {
+            voice.sample(sample);
+        }
         take_look(look, &mut ledger, &mut usage, &clock);
     }
 
@@ -107,6 +112,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         clock,
         ledger,
         balancing,
+        voice,
         registry,
         monitor,
         driver: Usage::default(),
@@ -162,6 +168,16 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
         settle_us: counters.settle.micros(),
         poll_interval_us: counters.interval.micros(),
         ..LedgerConfig::new(job.run_id.clone(), start_us, backends)
+    }
+}
+
+fn voice_config(job: &Job, set: &TargetSet) -> VoiceConfig {
+    let profile = &job.prepared.profile;
+    let watched: BTreeSet<usize> = set.sources.iter().map(|(index, _)| *index).collect();
+    VoiceConfig {
+        window_us: profile.counters.window.micros(),
+        allowed: profile.voice_faults.allow.clone(),
+        watched: (0..set.members).map(|index| watched.contains(&index)).collect(),
     }
 }
 

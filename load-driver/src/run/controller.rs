@@ -32,6 +32,7 @@ use crate::{
     report::{Event, Exit, Reporters, RunInfo, Stage},
     system::{ProcessTrack, Sampler},
     threshold::Monitor,
+    voice::VoiceBook,
 };
 
 /// Sinks that fail cost their file, not the run; but a run whose results are lost has not passed. True when one failed.
@@ -111,6 +112,7 @@ pub(super) struct Run {
     pub(super) set: TargetSet,
     pub(super) ledger: Ledger,
     pub(super) balancing: Box<Balancing>,
+    pub(super) voice: VoiceBook,
     pub(super) registry: Registry,
     pub(super) monitor: Monitor,
     pub(super) driver: Usage,
@@ -180,7 +182,7 @@ impl Run {
         }
         let over_at = self.clock.now();
         self.forget_kills();
-        self.poller.want_names();
+        self.poller.want_names(true);
         self.drain_poller();
         while !self.ledger.settled(unix_now(&self.clock)) && !self.gave_up() && !self.all_fallen(over_at) {
             let happening = self.next(&mut seconds).await;
@@ -236,6 +238,11 @@ impl Run {
 
     pub(super) fn look(&mut self, look: Look) {
         self.balancing.look(&look);
+        if let Look::Sample(sample) = &look {
+            for index in self.voice.sample(sample) {
+                self.ledger.lives_on(index);
+            }
+        }
         take_look(look, &mut self.ledger, &mut self.backends, &self.clock);
         self.take_convergence();
     }
@@ -256,6 +263,7 @@ impl Run {
         match event {
             EngineEvent::Ledger { shard, entries, complete_to_us } => {
                 self.balancing.entries(source(shard), &entries, complete_to_us);
+                self.voice.entries(&entries);
                 self.ledger.entries(source(shard), entries, complete_to_us);
             }
             EngineEvent::Said { reasons } => {
@@ -263,6 +271,7 @@ impl Run {
                     self.said.entry(cause_name(cause)).or_insert(text);
                 }
             }
+            EngineEvent::Voice(news) => self.voice.news(news),
             EngineEvent::Ready => {}
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
             EngineEvent::Done { shard } => {
@@ -340,6 +349,9 @@ impl Run {
             self.driver.track.add(now, sampler.own());
         }
         self.find_fallen();
+        if !self.open.is_empty() {
+            self.poller.want_names(self.voice.wants_names(unix_now(&self.clock)));
+        }
         let live = self.ledger.live();
         self.give_up_if_hopeless(now, &live);
         if self.stopped_early.is_none()

@@ -85,7 +85,9 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
     };
     let balance = run.balancing.close(&verdict, &run.registry);
     let balance = balance.inspect_err(|why| tracing::info!("the quality of balance is not known: {why}")).ok();
+    let voice = run.voice.close(super::poller::unix_now(&run.clock));
     let known = Known {
+        voice,
         run: run.info.clone(),
         duration_s: over_at.0 as f64 / 1e6,
         stopped_early: run.stopped_early.clone(),

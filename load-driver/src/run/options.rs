@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use agent_server::fault::Defect;
+use agent_server::fault::{Defect, Fault};
 use clap::Args;
 
 use super::reach::{self, ReachArgs, ReachError};
@@ -34,9 +34,22 @@ pub struct RunArgs {
     /// How the backends are reached.
     #[command(flatten)]
     pub reach: ReachArgs,
+    /// Makes the embedded backends misbehave on purpose as real voice backends do, in this share of their sessions: `stale_audio_after_barge_in`,
+    /// `output_gaps`, `ghost_after_hangup`, `silent_session`, `no_turn_end`, `double_response`, `vad_drop`, `cross_talk`, `truncate_edge`,
+    /// `pool_leak`, `admission_race`. May be repeated.
+    #[arg(long = "fault", value_name = "KIND[=RATE[:TIME]]")]
+    pub faults: Vec<String>,
     /// Folder of the results.
     #[arg(long, value_name = "DIR", env = "LOAD_DRIVER_OUT", default_value = "results")]
     pub out: PathBuf,
+}
+
+impl RunArgs {
+    /// Flags of the embedded backends.
+    pub(super) fn server_flags(&self) -> Vec<String> {
+        let pairs = self.defects.iter().map(|defect| ("--defect", defect)).chain(self.faults.iter().map(|fault| ("--fault", fault)));
+        pairs.flat_map(|(flag, value)| [flag.to_owned(), value.clone()]).collect()
+    }
 }
 
 /// What is wrong with a command or a profile before anything starts.
@@ -51,9 +64,11 @@ pub enum UsageError {
     /// The plan.
     #[error("failed to plan the run: {0}")]
     Plan(String),
-    /// A defect.
-    #[error("--defect {text}: {reason}")]
-    Defect {
+    /// A defect or a fault.
+    #[error("--{flag} {text}: {reason}")]
+    OnPurpose {
+        /// Which of both.
+        flag: &'static str,
         /// As given.
         text: String,
         /// Why not.
@@ -91,11 +106,13 @@ pub fn prepare(args: &RunArgs, run_id: &str) -> Result<Prepared, UsageError> {
     args.reach.apply(&mut loaded.profile.connection)?;
     reach::ready(&loaded)?;
     let thresholds = thresholds(&loaded)?;
-    for text in &args.defects {
-        let error = |reason: String| UsageError::Defect { text: text.clone(), reason };
-        text.parse::<Defect>().map_err(|e| error(e.to_string()))?;
+    let wrong = args.defects.iter().map(|text| ("defect", text, text.parse::<Defect>().map(drop).map_err(|e| e.to_string())));
+    let wrong = wrong.chain(args.faults.iter().map(|text| ("fault", text, text.parse::<Fault>().map(drop).map_err(|e| e.to_string()))));
+    for (flag, text, parsed) in wrong {
+        let error = |reason: String| UsageError::OnPurpose { flag, text: text.clone(), reason };
+        parsed.map_err(error)?;
         if !loaded.profile.is_embedded() {
-            return Err(error("defects are for embedded backends; start agent-server itself with this flag".into()));
+            return Err(error(format!("{flag}s are for embedded backends; start agent-server itself with this flag")));
         }
     }
     let plan = Plan::build(&loaded.profile, run_id).map_err(|e| UsageError::Plan(e.to_string()))?;

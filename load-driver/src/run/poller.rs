@@ -76,9 +76,9 @@ impl Poller {
         Self { looks, registry, _tasks: tasks }
     }
 
-    /// From now on the backends are asked for the names of live sessions as well.
-    pub(super) fn want_names(&self) {
-        self.registry.store(true, Ordering::Relaxed);
+    /// From now on the backends are asked for the names of live sessions as well, or no more.
+    pub(super) fn want_names(&self, wanted: bool) {
+        self.registry.store(wanted, Ordering::Relaxed);
     }
 }
 

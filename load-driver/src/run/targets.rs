@@ -99,7 +99,7 @@ async fn embedded(job: &Job, members: &[Member], clock: Clock) -> Result<TargetS
         let spec = BackendSpec {
             program: program.clone(),
             config: settings(job, index, &member.server)?,
-            flags: job.args.defects.iter().flat_map(|defect| ["--defect".to_owned(), defect.clone()]).collect(),
+            flags: job.args.server_flags(),
             log_dir: job.out.clone(),
         };
         backends.push(Backend::start(index, spec).await.map_err(|e| RunError::new(Exit::TargetUnusable, e))?);

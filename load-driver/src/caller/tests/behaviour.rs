@@ -41,7 +41,7 @@ fn a_response_that_is_broken_off_without_the_user_is_a_false_interruption() {
     assert_eq!(bench.count(Counter::BargeInsFalse), 0);
     // The user asked for it.
     for explicit in [true, false] {
-        let act = ActTemplate::BargeIn { after: constant(300), explicit, says: says() };
+        let act = ActTemplate::BargeIn { after: constant(300), explicit, heard: None, says: says() };
         let mut bench = Bench::live(plan(scenario(vec![turn(500, act)])));
         bench.hear(2_000, response_start(1, 1));
         bench.hear_frames(2_000, 1, 20);
@@ -109,13 +109,13 @@ fn talk_over_is_what_both_said_at_once() {
     bench.run(9_000);
     assert_eq!(bench.count(Counter::TalkOverUs), 0);
     // One that is not stopped does, all the time: the interruption is heard from 2330 to 2470.
-    let act = ActTemplate::BargeIn { after: constant(300), explicit: false, says: says() };
+    let act = ActTemplate::BargeIn { after: constant(300), explicit: false, heard: None, says: says() };
     let mut bench = Bench::live(plan(scenario(vec![turn(500, act)])));
     bench.hear(2_000, response_start(1, 1));
     bench.hear_frames(2_000, 1, 40);
     assert_eq!(bench.count(Counter::TalkOverUs), 140_000);
     // What is thrown away is not heard: stopped at 2370.
-    let act = ActTemplate::BargeIn { after: constant(300), explicit: false, says: says() };
+    let act = ActTemplate::BargeIn { after: constant(300), explicit: false, heard: None, says: says() };
     let mut bench = Bench::live(plan(scenario(vec![turn(500, act)])));
     bench.hear(2_000, response_start(1, 1));
     bench.hear_frames(2_000, 1, 19);

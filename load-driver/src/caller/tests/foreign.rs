@@ -21,7 +21,7 @@ fn manual() -> Agent {
 }
 
 fn by_speech() -> ActTemplate {
-    ActTemplate::BargeIn { after: constant(300), explicit: false, says: vec![utterance(5, 10, 70)] }
+    ActTemplate::BargeIn { after: constant(300), explicit: false, heard: None, says: vec![utterance(5, 10, 70)] }
 }
 
 /// Milliseconds of a response, in one message.
@@ -130,13 +130,13 @@ fn what_was_sent_in_full_and_still_plays_can_be_interrupted() {
     assert_eq!((bench.count(Counter::BargeIns), bench.count(Counter::BargeInsMissed)), (1, 1));
     assert_eq!(truncates(&bench), []);
     // By message there is nothing to stop but the loudspeaker.
-    let mut bench = start(ActTemplate::BargeIn { after: constant(300), explicit: true, says: Vec::new() });
+    let mut bench = start(ActTemplate::BargeIn { after: constant(300), explicit: true, heard: None, says: Vec::new() });
     bench.run(9_000);
     assert_eq!(truncates(&bench), [(2_300, 1, 260)]);
     assert_eq!((bench.count(Counter::BargeIns), bench.count(Counter::BargeInsMissed)), (1, 0));
     assert_eq!(bench.goodbye(), Some(2_300));
     // One that is nearly over is heard out.
-    let mut bench = start(ActTemplate::BargeIn { after: constant(2_000), explicit: true, says: Vec::new() });
+    let mut bench = start(ActTemplate::BargeIn { after: constant(2_000), explicit: true, heard: None, says: Vec::new() });
     bench.run(9_000);
     assert_eq!((bench.count(Counter::BargeIns), bench.goodbye()), (0, Some(4_040)));
 }

@@ -15,7 +15,7 @@ fn listen(turns: usize) -> Vec<TurnTemplate> {
 }
 
 fn by_speech() -> Vec<TurnTemplate> {
-    vec![turn(500, ActTemplate::BargeIn { after: constant(300), explicit: false, says: vec![utterance(40, 10, 770)] })]
+    vec![turn(500, ActTemplate::BargeIn { after: constant(300), explicit: false, heard: None, says: vec![utterance(40, 10, 770)] })]
 }
 
 impl Bench {

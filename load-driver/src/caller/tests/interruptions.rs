@@ -9,11 +9,11 @@ fn session(act: ActTemplate) -> Bench {
 }
 
 fn by_message() -> ActTemplate {
-    ActTemplate::BargeIn { after: constant(300), explicit: true, says: Vec::new() }
+    ActTemplate::BargeIn { after: constant(300), explicit: true, heard: None, says: Vec::new() }
 }
 
 fn by_speech() -> ActTemplate {
-    ActTemplate::BargeIn { after: constant(300), explicit: false, says: vec![utterance(5, 10, 70)] }
+    ActTemplate::BargeIn { after: constant(300), explicit: false, heard: None, says: vec![utterance(5, 10, 70)] }
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn stale_frames_prolong_the_stop() {
 
 #[test]
 fn an_agent_that_acknowledges_and_talks_on_has_not_stopped() {
-    let mut bench = session(ActTemplate::BargeIn { after: constant(300), explicit: true, says: says() });
+    let mut bench = session(ActTemplate::BargeIn { after: constant(300), explicit: true, heard: None, says: says() });
     bench.hear_frames(2_000, 1, 15);
     bench.hear(2_350, response_end(1, ResponseStatus::Interrupted));
     bench.hear_frames(2_360, 1, 200);
@@ -143,7 +143,7 @@ fn the_interrupted_response_does_not_answer_the_interruption() {
 
 #[test]
 fn a_spoken_interruption_with_a_message_is_both() {
-    let mut bench = session(ActTemplate::BargeIn { after: constant(300), explicit: true, says: says() });
+    let mut bench = session(ActTemplate::BargeIn { after: constant(300), explicit: true, heard: None, says: says() });
     bench.hear_frames(2_000, 1, 15);
     bench.hear(2_320, response_end(1, ResponseStatus::Interrupted));
     bench.answer(3_000, 2, 2, 5);

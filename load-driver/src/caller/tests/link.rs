@@ -35,8 +35,8 @@ fn conversation() -> Vec<TurnTemplate> {
     let turn = |act| TurnTemplate { says: spoken(), response: Some(constant(RESPONSE)), ..turn(WAIT, act) };
     vec![
         turn(ActTemplate::Listen),
-        turn(ActTemplate::BargeIn { after: constant(400), explicit: false, says: spoken() }),
-        turn(ActTemplate::BargeIn { after: constant(310), explicit: true, says: Vec::new() }),
+        turn(ActTemplate::BargeIn { after: constant(400), explicit: false, heard: None, says: spoken() }),
+        turn(ActTemplate::BargeIn { after: constant(310), explicit: true, heard: None, says: Vec::new() }),
         turn(ActTemplate::Tool { name: "lookup".to_owned(), takes: constant(700) }),
         turn(ActTemplate::Cancel { after: constant(110) }),
     ]

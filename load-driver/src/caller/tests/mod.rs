@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod ends;
+mod faults;
 mod foreign;
 mod inferred;
 mod interruptions;

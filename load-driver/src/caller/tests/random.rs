@@ -76,9 +76,9 @@ prop_compose! {
         let turns = waits.iter().zip(&acts).map(|(&wait, act)| {
             let act = match act {
                 0 => ActTemplate::Listen,
-                1 => ActTemplate::BargeIn { after: constant(after), explicit: true, says: Vec::new() },
-                2 => ActTemplate::BargeIn { after: constant(after), explicit: true, says: says() },
-                3 => ActTemplate::BargeIn { after: constant(after), explicit: false, says: says() },
+                1 => ActTemplate::BargeIn { after: constant(after), explicit: true, heard: None, says: Vec::new() },
+                2 => ActTemplate::BargeIn { after: constant(after), explicit: true, heard: None, says: says() },
+                3 => ActTemplate::BargeIn { after: constant(after), explicit: false, heard: None, says: says() },
                 4 => ActTemplate::Cancel { after: constant(after) },
                 _ => ActTemplate::Tool { name: "lookup".to_owned(), takes: constant(after) },
             };

@@ -30,11 +30,19 @@ impl Core {
                         self.log_of(key, now, LedgerEvent::Forced { kind: EndKind::Graceful });
                     }
                     let Some(slot) = self.slots.get_mut(key) else { break };
+                    let audio = matches!(event, ClientEvent::Audio(_));
                     if slot.link.as_mut().is_some_and(|link| link.send(event) == Err(Unsent::Full)) {
+                        if audio {
+                            slot.caller.on_lost_audio();
+                        }
                         self.recorder.count(scenario, Counter::SendDrops, 1);
                     }
                 }
                 Action::Measure(sample) => self.recorder.record(scenario, &sample),
+                Action::Voice(verdict) => {
+                    let plan = slot.caller.plan();
+                    self.voice.add(plan.index, &plan.client_ref, verdict);
+                }
                 Action::Count(counter, by) => self.recorder.count(scenario, counter, by),
                 Action::Force(kind) => {
                     forced = true;

@@ -26,6 +26,7 @@ use crate::{
     plan::{Lane, Plan, Protocol},
     record::ShardRecorder,
     transport::{Dial, How, Link, socket},
+    voice::VoiceNews,
 };
 
 /// A lane whose session failed begins the next so much later, so that a refused port is a failure a second and not a busy loop.
@@ -33,6 +34,9 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Length of a tick.
 const TICK_US: u64 = TICK.as_micros() as u64;
+
+/// A tick that comes so late is a stall of the driver itself.
+const STALL_US: u64 = 10_000;
 
 /// Names a session to its task: a slot that was given to another session has another serial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +120,10 @@ pub(super) struct Core {
     due: Vec<usize>,
     actions: Vec<Action>,
     recorder: ShardRecorder,
+    voice: VoiceNews,
+    /// When this thread was last seen to be on time, and all that it came too late so far, microseconds.
+    on_time: Micros,
+    stall_us: u64,
     ledger: Vec<LedgerEntry>,
     confirmed: Micros,
     interval_from: Micros,
@@ -147,6 +155,9 @@ impl Core {
             phase_us: None,
             due: Vec::new(),
             actions: Vec::new(),
+            voice: VoiceNews::default(),
+            on_time: now,
+            stall_us: 0,
             ledger: Vec::new(),
             confirmed: now,
             interval_from: now,
@@ -161,6 +172,8 @@ impl Core {
     /// One tick: steps the callers that are due, each at its own time, and lets silent sockets go.
     pub(super) fn tick(&mut self) {
         let now = self.clock.now();
+        self.stall_us = self.stalled_us(now);
+        self.on_time = now;
         let mut due = std::mem::take(&mut self.due);
         self.align(now);
         self.wheel.advance(self.in_phase(now), &mut due);
@@ -171,6 +184,12 @@ impl Core {
         while self.held.front().is_some_and(|(until, _)| *until <= now) {
             self.held.pop_front().into_iter().for_each(|(_, stream)| socket::release(stream));
         }
+    }
+
+    /// All that this thread came too late by now: what it hears after a stall is no later than the stall was long.
+    fn stalled_us(&self, now: Micros) -> u64 {
+        let gap_us = now.0.saturating_sub(self.on_time.0);
+        self.stall_us + if gap_us > STALL_US { gap_us - TICK_US } else { 0 }
     }
 
     /// Ticks come late at times, never early: the earliest that is seen is where they fall.
@@ -224,7 +243,9 @@ impl Core {
     /// The peer said something.
     pub(super) fn event(&mut self, ticket: Ticket, event: ServerEvent) -> Flow {
         let now = self.clock.now();
+        let stall_us = self.stalled_us(now);
         let Some(slot) = self.slots.get_mut(ticket.key).filter(|slot| slot.serial == ticket.serial) else { return Flow::Stop };
+        slot.caller.on_stall(stall_us);
         slot.caller.on_event(event, now, &mut self.actions);
         self.apply(ticket.key, now, true)
     }

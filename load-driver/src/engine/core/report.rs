@@ -38,6 +38,15 @@ impl Core {
         EngineEvent::Ledger { shard: self.shard, entries: std::mem::take(&mut self.ledger), complete_to_us: self.clock.unix_us(now) }
     }
 
+    /// Some sessions are over.
+    pub(in crate::engine) fn voice_due(&self) -> bool {
+        !self.voice.is_empty()
+    }
+
+    pub(in crate::engine) fn take_voice(&mut self) -> EngineEvent {
+        EngineEvent::Voice(std::mem::take(&mut self.voice))
+    }
+
     pub(in crate::engine) fn interval_due(&self) -> bool {
         self.clock.now() >= self.interval_to
     }

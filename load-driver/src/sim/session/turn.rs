@@ -126,7 +126,7 @@ impl Session {
         self.says = None;
         (self.plan, self.after) = match turn.act {
             Act::Listen => (Plan::Listen, 0),
-            Act::BargeIn { after, explicit, says } => {
+            Act::BargeIn { after, explicit, says, .. } => {
                 self.says = says;
                 (if explicit { Plan::Message } else { Plan::Speak }, after.as_micros() as u64)
             }

@@ -1,0 +1,403 @@
+//! What a caller can tell of the backend as a voice agent: the rules of `docs/voice-faults.md`, each with what must hold so that a backend that is
+//! only slow is never taken for a broken one.
+//!
+//! It listens beside the rest of the caller and changes nothing. *Signs* are events that show that the backend heard the user or works for
+//! them; an acknowledgement, a warning or the goodbye shows only that it lives.
+
+mod responses;
+
+use std::time::Duration;
+
+use proto::{
+    audio::AudioFormat,
+    frame::{ResponseStatus, ServerEvent},
+    time::Micros,
+};
+
+use crate::{
+    ledger::Finish,
+    plan::{Dialect, Service},
+    voice::{Found, Verdict, VoiceFault},
+};
+
+/// Holes of a session from which on they are a fault: one or two are a bad moment of any machine.
+const HOLES: u32 = 3;
+/// Missed turns without any sign after which a session is silent.
+const SILENT_TURNS: u32 = 2;
+
+/// A backend that answers a close so soon was listening before it.
+const AT_ONCE: Duration = Duration::from_millis(300);
+/// A driver that came this much too late itself in a silence does not judge it, microseconds.
+const STALLED_US: u64 = 500_000;
+
+/// What the caller's dialect and its profile let it tell.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a dialect")]
+struct Terms {
+    /// Responses have names that the backend gave them.
+    named: bool,
+    /// The end of a response is signalled.
+    ends: bool,
+    /// What was heard is shown.
+    shows: bool,
+    /// The agent may speak first.
+    greets: bool,
+    /// The answer to the goodbye comes after everything that was to be said before it.
+    in_order: bool,
+    output: AudioFormat,
+}
+
+/// A response as it is heard.
+#[derive(Debug, Clone, Copy, Default)]
+struct Response {
+    number: u64,
+    /// What the user had done when it began.
+    user: u32,
+    ended: Option<(ResponseStatus, Micros)>,
+    /// When what came of it is played.
+    play_end: Micros,
+    audio_us: u64,
+    /// The driver's own stalls when its last frame came, microseconds.
+    stall_us: u64,
+}
+
+/// Turns that got no sign of having been heard.
+#[derive(Debug, Clone, Copy, Default)]
+struct Quiet {
+    /// In a row, up to now.
+    turns: u32,
+    since: Micros,
+    /// Turns that the backend had spoken of, and onsets and final transcripts that it had told, when the first of them began.
+    before: Heard,
+    /// Turns before that one.
+    asked: u32,
+    /// The driver's own stalls when the first of them was given up, microseconds.
+    stall_us: u64,
+    /// Something came meanwhile that shows life.
+    alive: bool,
+}
+
+/// Quiet turns, and what had been heard and asked before the first of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Drops {
+    turns: u32,
+    before: Heard,
+    asked: u32,
+}
+
+/// What the backend said that it heard.
+#[derive(Debug, Clone, Copy, Default)]
+struct Heard {
+    /// Highest number of a turn.
+    turn: u64,
+    onsets: u64,
+    finals: u64,
+    commits: u64,
+}
+
+impl Heard {
+    /// Turns heard since, by whichever tells most.
+    fn since(self, before: Self) -> u64 {
+        let by = [
+            self.turn.saturating_sub(before.turn),
+            self.onsets - before.onsets,
+            self.finals - before.finals,
+            self.commits - before.commits,
+        ];
+        by.into_iter().max().unwrap_or(0)
+    }
+}
+
+/// Watches one session.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is something that did or did not happen yet")]
+pub(super) struct Watch {
+    terms: Terms,
+    verdict: Verdict,
+    accepted: Micros,
+    /// What a response may answer, so far: onsets of speech, turns that the backend heard, tool calls.
+    user: u32,
+    spoken: bool,
+    /// All that the driver itself came too late so far, microseconds.
+    stall_us: u64,
+    response: Response,
+    /// The response that was stopped last, and when it ended.
+    stopped: Option<(u64, Micros)>,
+    stale_frames: u32,
+    /// It was found to be stale.
+    stale: bool,
+    holes: (u32, u64),
+    /// Something of the session so far showed what was heard.
+    shown: bool,
+    heard: Heard,
+    /// The turn under way: what had been heard when it began, and when that was. An interruption is none to judge by.
+    turn: Option<(Heard, Micros)>,
+    /// A sign came since the turn under way began.
+    signs: bool,
+    quiet: Quiet,
+    /// Quiet turns before the one under way.
+    unheard: Drops,
+    /// Of the whole session, each followed by a turn that was answered.
+    drops: Option<Drops>,
+    /// A turn is under way.
+    open: bool,
+    /// The driver's own stalls at acceptance, microseconds.
+    stall_first_us: u64,
+    turns: u32,
+    /// The last interruption was at an edge, and nothing was answered since.
+    edge: bool,
+    /// A response that was played out and has no end yet.
+    unended: Option<u64>,
+    /// Audio of the caller was dropped by the driver itself: what the backend heard is not known.
+    deaf: bool,
+    /// When the goodbye was said.
+    left: Option<Micros>,
+}
+
+impl Watch {
+    /// Before acceptance.
+    pub(super) fn new(service: &Service) -> Self {
+        let dialect = service.dialect;
+        Self {
+            terms: Terms {
+                named: !dialect.infers_responses(),
+                ends: dialect.signals_ends(),
+                shows: dialect.shows_what_was_heard(),
+                greets: service.agent.greets,
+                in_order: dialect == Dialect::Native,
+                output: service.output,
+            },
+            verdict: Verdict::default(),
+            accepted: Micros::ZERO,
+            user: 0,
+            spoken: false,
+            stall_us: 0,
+            response: Response::default(),
+            stopped: None,
+            stale_frames: 0,
+            stale: false,
+            holes: (0, 0),
+            shown: false,
+            heard: Heard::default(),
+            turn: None,
+            signs: false,
+            quiet: Quiet::default(),
+            unheard: Drops::default(),
+            drops: None,
+            open: false,
+            stall_first_us: 0,
+            turns: 0,
+            edge: false,
+            unended: None,
+            deaf: false,
+            left: None,
+        }
+    }
+
+    /// The session is there.
+    pub(super) fn accepted(&mut self, now: Micros) {
+        self.accepted = now;
+        self.stall_first_us = self.stall_us;
+    }
+
+    /// The driver dropped audio of this caller.
+    pub(super) fn lost_audio(&mut self) {
+        self.deaf = true;
+    }
+
+    /// A turn begins. An interruption is answered or not like any other, but what was heard of it proves little.
+    pub(super) fn asked(&mut self, interruption: bool, now: Micros) {
+        self.signs = false;
+        self.turn = (!interruption).then_some((self.heard, now));
+        self.turns += u32::from(!interruption);
+        self.open |= !interruption;
+    }
+
+    /// The user can be heard.
+    pub(super) fn onset(&mut self, now: Micros) {
+        if !self.spoken && self.terms.named && !self.terms.greets && now.since(self.accepted) >= Duration::from_millis(200) {
+            self.verdict.tested.insert(VoiceFault::CrossTalk);
+        }
+        self.spoken = true;
+        self.user += 1;
+    }
+
+    /// An interruption was told to the backend; `edge`: at nothing, or at more than there was.
+    pub(super) fn interrupted(&mut self, edge: bool) {
+        self.edge = edge;
+        if edge && self.shows() {
+            self.verdict.tested.insert(VoiceFault::TruncateEdge);
+        }
+    }
+
+    /// It can be told from the events of this session what was heard.
+    const fn shows(&self) -> bool {
+        (self.terms.shows || self.shown) && !self.deaf
+    }
+
+    /// The turn under way is over. `audible`: the response that was being heard, if its end is what is missing.
+    pub(super) fn turn_over(&mut self, missed: bool, audible: Option<u64>) {
+        let turn = self.turn.take();
+        self.open = false;
+        if !missed {
+            let missed = std::mem::take(&mut self.unheard);
+            if missed.turns > 0 && turn.is_some() {
+                self.drops.get_or_insert(Drops { turns: 0, ..missed }).turns += missed.turns;
+            }
+        } else if let Some(number) = audible {
+            if self.terms.ends && number == self.response.number && self.response.ended.is_none() {
+                self.verdict.tested.insert(VoiceFault::NoTurnEnd);
+                self.unended = Some(number);
+            }
+        } else if let Some((before, since)) = turn
+            && !self.signs
+        {
+            if self.quiet.turns == 0 {
+                self.quiet = Quiet { turns: 0, since, before, asked: self.turns - 1, stall_us: self.stall_us, alive: false };
+            }
+            self.quiet.turns += 1;
+        }
+    }
+
+    /// Turns that got no sign are lost if the backend never spoke of them, not even too late. Those at the end of the session nobody can know.
+    fn judge_drops(&mut self) {
+        let Some(drops) = self.drops.take() else { return };
+        let awake = self.stall_us.saturating_sub(self.stall_first_us) < STALLED_US;
+        let unknown = self.quiet.turns + u32::from(self.open);
+        let asked = self.turns.saturating_sub(drops.asked).saturating_sub(unknown);
+        let lost = u64::from(asked).saturating_sub(self.heard.since(drops.before));
+        if lost > 0 && self.shows() && (self.terms.in_order || awake) {
+            self.found(VoiceFault::VadDrop, drops.turns.min(u32::try_from(lost).unwrap_or(u32::MAX)), 0);
+        }
+    }
+
+    fn confirm_unended(&mut self) {
+        if self.unended.take().is_some() {
+            self.found(VoiceFault::NoTurnEnd, 1, 0);
+        }
+    }
+
+    /// The goodbye is said.
+    pub(super) fn leaves(&mut self, now: Micros) {
+        self.left = Some(now);
+    }
+
+    /// The session is over; none when there is nothing to say.
+    pub(super) fn close(&mut self, finish: Finish, now: Micros) -> Option<Verdict> {
+        let said_goodbye = matches!(finish, Finish::Goodbye(_));
+        // Where the goodbye is a close, what a starved backend had still to say dies with it: only one that answers at once was listening.
+        let at_once = self.left.is_some_and(|left| now.since(left) <= AT_ONCE);
+        let alive = said_goodbye && (self.terms.in_order || at_once) || matches!(finish, Finish::Forced(_)) && self.quiet.alive;
+        let awake = self.stall_us.saturating_sub(self.quiet.stall_us) < STALLED_US;
+        if said_goodbye && self.terms.in_order {
+            self.confirm_unended();
+        }
+        self.judge_drops();
+        if self.holes.0 >= HOLES {
+            self.found(VoiceFault::OutputGaps, self.holes.0, self.holes.1);
+        }
+        if self.turns >= SILENT_TURNS && self.shows() {
+            self.verdict.tested.insert(VoiceFault::SilentSession);
+            self.verdict.tested.insert(VoiceFault::VadDrop);
+        }
+        if self.quiet.turns >= SILENT_TURNS && alive && awake && self.shows() {
+            let kind = if self.edge { VoiceFault::TruncateEdge } else { VoiceFault::SilentSession };
+            self.found(kind, 1, now.since(self.quiet.since).as_micros() as u64);
+        }
+        let verdict = std::mem::take(&mut self.verdict);
+        (verdict != Verdict::default()).then_some(verdict)
+    }
+
+    fn found(&mut self, kind: VoiceFault, size: u32, worst_us: u64) {
+        self.verdict.tested.insert(kind);
+        match self.verdict.found.iter_mut().find(|found| found.kind == kind) {
+            Some(found) => {
+                found.size = found.size.saturating_add(size);
+                found.worst_us = found.worst_us.max(worst_us);
+            }
+            None => self.verdict.found.push(Found { kind, size, worst_us }),
+        }
+    }
+
+    /// All that the driver itself came too late so far, microseconds.
+    pub(super) fn stalled(&mut self, total_us: u64) {
+        self.stall_us = total_us;
+    }
+
+    /// Something from the backend. `speaking`: the user is.
+    pub(super) fn hear(&mut self, event: &ServerEvent, speaking: bool, now: Micros) {
+        self.quiet.alive = true;
+        match event {
+            ServerEvent::Speech(marker) => {
+                self.heard.onsets += u64::from(marker.started);
+                // A backend that splits what the user said answers each part: it was starved of audio, not confused.
+                self.user += u32::from(marker.started);
+                self.sign(true);
+            }
+            ServerEvent::Transcript { turn, last, .. } => {
+                self.spoken_of(turn.0);
+                self.heard.finals += u64::from(*last);
+                self.sign(true);
+                if *last {
+                    // What comes after the missing end proves that it was not only late. An onset does not: an interruption says it first.
+                    self.confirm_unended();
+                }
+            }
+            ServerEvent::Committed { turn } => {
+                self.heard.turn = self.heard.turn.max(turn.0);
+                self.heard.commits += 1;
+                self.user += 1;
+                self.sign(true);
+            }
+            ServerEvent::Answering { turn } | ServerEvent::AnswerDropped { turn, .. } => {
+                if turn.0 > 0 {
+                    self.spoken_of(turn.0);
+                }
+                self.sign(true);
+            }
+            ServerEvent::ResponseStart { response, turn, .. } => {
+                if turn.0 > 0 {
+                    self.spoken_of(turn.0);
+                }
+                self.sign(false);
+                self.response_begins(response.0, speaking, now);
+            }
+            ServerEvent::Audio(audio) => {
+                self.sign(false);
+                self.audio(audio, now);
+            }
+            ServerEvent::ResponseEnd { response, status, .. } => self.response_ends(response.0, *status, now),
+            ServerEvent::ToolCall { .. } => {
+                self.sign(false);
+                // What follows the result answers the result.
+                self.user += 1;
+                self.response.play_end = Micros::ZERO;
+            }
+            ServerEvent::Accepted(_)
+            | ServerEvent::Ack { .. }
+            | ServerEvent::ToolCancel { .. }
+            | ServerEvent::Context { .. }
+            | ServerEvent::Mark { .. }
+            | ServerEvent::GoingAway { .. }
+            | ServerEvent::Error(_)
+            | ServerEvent::Ended(_) => {}
+        }
+    }
+
+    /// Of a turn of the user: a new one is something to answer, and one without a number may be.
+    fn spoken_of(&mut self, turn: u64) {
+        if turn == 0 || turn > self.heard.turn {
+            self.user += 1;
+        }
+        self.heard.turn = self.heard.turn.max(turn);
+    }
+
+    fn sign(&mut self, shows: bool) {
+        self.shown |= shows;
+        self.signs = true;
+        if self.quiet.turns > 0 {
+            self.unheard = Drops { turns: self.quiet.turns, before: self.quiet.before, asked: self.quiet.asked };
+            self.quiet = Quiet::default();
+        }
+    }
+}

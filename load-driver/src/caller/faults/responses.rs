@@ -1,0 +1,131 @@
+//! What is heard of responses: stale audio, holes, missing ends, doubles, and what answers nobody.
+
+use std::time::Duration;
+
+use proto::{
+    frame::{AgentAudio, FRAME_US, ResponseStatus},
+    time::Micros,
+};
+
+use super::{super::mouth::after, Response, Watch};
+use crate::voice::VoiceFault;
+
+/// Audio of a stopped response this long after its end is stale: more than a frame that was in flight.
+const STALE: Duration = Duration::from_millis(300);
+/// Frames of it, at least.
+const STALE_FRAMES: u32 = 5;
+/// Shortest hole.
+const HOLE_US: u64 = 100_000;
+/// A longer one is no hole but a stop.
+const HOLE_MAX_US: u64 = 3_000_000;
+/// A response must be so long to be judged for holes, microseconds.
+const LONG_US: u64 = 400_000;
+/// A second response this soon after the first one's end answers nobody.
+const AGAIN: Duration = Duration::from_millis(1_500);
+
+impl Watch {
+    pub(super) fn response_begins(&mut self, number: u64, speaking: bool, now: Micros) {
+        if number <= self.response.number {
+            return;
+        }
+        self.confirm_unended();
+        self.edge = false;
+        if !self.spoken {
+            self.unasked();
+        } else if self.terms.named {
+            let before = self.response;
+            let heard_out = match before.ended {
+                Some((ResponseStatus::Completed, at)) => now.since(at) <= AGAIN,
+                Some(_) => false,
+                // Two at once.
+                None => before.audio_us > 0 && now.since(before.play_end) <= AGAIN,
+            };
+            if before.number > 0 && before.user > 0 && before.user == self.user && heard_out && !speaking {
+                self.found(VoiceFault::DoubleResponse, 1, 0);
+            }
+        }
+        self.response = Response { number, user: self.user, ..Response::default() };
+    }
+
+    /// The agent speaks, and nobody has spoken to it.
+    fn unasked(&mut self) {
+        if self.terms.named && !self.terms.greets && self.verdict.found.iter().all(|found| found.kind != VoiceFault::CrossTalk) {
+            self.found(VoiceFault::CrossTalk, 1, 0);
+        }
+    }
+
+    pub(super) fn audio(&mut self, audio: &AgentAudio, now: Micros) {
+        let stall_us = self.stall_us;
+        let number = audio.response.0;
+        // Where one response ends and the next begins is a guess then: nothing is judged by it.
+        if number == 0 || !self.terms.named {
+            self.terms.named = false;
+            return;
+        }
+        if self.unended == Some(number) {
+            self.unended = None;
+        }
+        if let Some((_, at)) = self.stopped.filter(|(of, _)| *of == number) {
+            self.stale_frames = self.stale_frames.saturating_add(1);
+            let lasts = now.since(at);
+            if self.stale_frames >= STALE_FRAMES && lasts >= STALE {
+                self.found(VoiceFault::StaleAudioAfterBargeIn, u32::from(!self.stale), lasts.as_micros() as u64);
+                self.stale = true;
+            }
+            return;
+        }
+        if number > self.response.number {
+            self.response_begins(number, false, now);
+        }
+        let response = &mut self.response;
+        if number != response.number || response.ended.is_some() {
+            return;
+        }
+        let length_us = match self.terms.output.duration_us(audio.payload.len()) {
+            0 => FRAME_US,
+            us => us,
+        };
+        if response.play_end > Micros::ZERO && now > response.play_end {
+            let own_us = stall_us.saturating_sub(response.stall_us);
+            let hole_us = (now.0 - response.play_end.0).saturating_sub(own_us);
+            if (HOLE_US..=HOLE_MAX_US).contains(&hole_us) {
+                self.holes.0 += 1;
+                self.holes.1 = self.holes.1.max(hole_us);
+            }
+        }
+        response.play_end = after(response.play_end.max(now), length_us);
+        response.audio_us += length_us;
+        response.stall_us = stall_us;
+        if response.audio_us >= LONG_US {
+            self.verdict.tested.insert(VoiceFault::OutputGaps);
+        }
+    }
+
+    pub(super) fn response_ends(&mut self, number: u64, status: ResponseStatus, now: Micros) {
+        if self.unended == Some(number) {
+            self.unended = None;
+        }
+        if number != self.response.number {
+            return;
+        }
+        self.response.ended = Some((status, now));
+        match status {
+            ResponseStatus::Interrupted | ResponseStatus::Cancelled => {
+                self.stopped = Some((number, now));
+                (self.stale_frames, self.stale) = (0, false);
+                if self.terms.named {
+                    self.verdict.tested.insert(VoiceFault::StaleAudioAfterBargeIn);
+                }
+            }
+            ResponseStatus::Completed => {
+                if self.terms.ends {
+                    self.verdict.tested.insert(VoiceFault::NoTurnEnd);
+                }
+                if self.terms.named && self.spoken {
+                    self.verdict.tested.insert(VoiceFault::DoubleResponse);
+                }
+            }
+            ResponseStatus::Failed => {}
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The closed list.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What can be wrong with a voice backend, by the names of `agent-server --fault`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum VoiceFault {
+    /// Audio of an interrupted response goes on after its end.
+    StaleAudioAfterBargeIn,
+    /// Holes of 100 ms or more between audio frames.
+    OutputGaps,
+    /// A session lives on after the peer hung up.
+    GhostAfterHangup,
+    /// A session lives and never answers again.
+    SilentSession,
+    /// A response was played out and its end never came.
+    NoTurnEnd,
+    /// A second response to a turn that was answered.
+    DoubleResponse,
+    /// A turn was not heard, and a later one was.
+    VadDrop,
+    /// Something was said that answers nobody in this session.
+    CrossTalk,
+    /// A session lives and never answers again, since an interruption at 0 ms or beyond the audio.
+    TruncateEdge,
+    /// A session was refused although there was room.
+    PoolLeak,
+    /// More sessions were live than the cap allows.
+    AdmissionRace,
+}
+
+impl VoiceFault {
+    /// In the order of every table.
+    pub const ALL: [Self; 11] = [
+        Self::StaleAudioAfterBargeIn,
+        Self::OutputGaps,
+        Self::GhostAfterHangup,
+        Self::SilentSession,
+        Self::NoTurnEnd,
+        Self::DoubleResponse,
+        Self::VadDrop,
+        Self::CrossTalk,
+        Self::TruncateEdge,
+        Self::PoolLeak,
+        Self::AdmissionRace,
+    ];
+
+    /// As in profiles, summaries and flags.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::StaleAudioAfterBargeIn => "stale_audio_after_barge_in",
+            Self::OutputGaps => "output_gaps",
+            Self::GhostAfterHangup => "ghost_after_hangup",
+            Self::SilentSession => "silent_session",
+            Self::NoTurnEnd => "no_turn_end",
+            Self::DoubleResponse => "double_response",
+            Self::VadDrop => "vad_drop",
+            Self::CrossTalk => "cross_talk",
+            Self::TruncateEdge => "truncate_edge",
+            Self::PoolLeak => "pool_leak",
+            Self::AdmissionRace => "admission_race",
+        }
+    }
+
+    /// What its size counts.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::StaleAudioAfterBargeIn => "interrupted responses",
+            Self::OutputGaps => "holes",
+            Self::GhostAfterHangup | Self::SilentSession | Self::TruncateEdge | Self::CrossTalk => "sessions",
+            Self::NoTurnEnd | Self::DoubleResponse => "responses",
+            Self::VadDrop => "turns",
+            Self::PoolLeak => "refusals",
+            Self::AdmissionRace => "sessions over the cap",
+        }
+    }
+
+    /// What must have happened for it to be judged.
+    pub const fn needs(self) -> &'static str {
+        match self {
+            Self::StaleAudioAfterBargeIn => "no response was interrupted in a dialect that names its responses",
+            Self::OutputGaps => "no response was long enough in a dialect that names its responses",
+            Self::GhostAfterHangup => {
+                "no session hung up abruptly on a backend that lists its sessions, or none was watched for long enough"
+            }
+            Self::SilentSession => "no session had two turns in a dialect that shows what was heard",
+            Self::NoTurnEnd => "no response was heard out in a dialect that signals ends",
+            Self::DoubleResponse => "no turn was answered in full in a dialect that names its responses",
+            Self::VadDrop => "no session had two turns in a dialect that shows what was heard",
+            Self::CrossTalk => "no session began with silence in a dialect that names its responses, or the agents are expected to greet",
+            Self::TruncateEdge => "no response was interrupted at 0 ms or beyond its audio in a dialect that shows what was heard",
+            Self::PoolLeak => "no session was refused by a backend whose counters and cap are known",
+            Self::AdmissionRace => "no backend with a cap had exact counters",
+        }
+    }
+}
+
+/// A set of kinds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kinds(u16);
+
+impl Kinds {
+    /// One more.
+    pub fn insert(&mut self, kind: VoiceFault) {
+        self.0 |= 1 << kind as u16;
+    }
+
+    /// It is in.
+    pub const fn has(self, kind: VoiceFault) -> bool {
+        self.0 & (1 << kind as u16) != 0
+    }
+
+    /// In the order of every table.
+    pub fn iter(self) -> impl Iterator<Item = VoiceFault> {
+        VoiceFault::ALL.into_iter().filter(move |kind| self.has(*kind))
+    }
+}

@@ -1,0 +1,217 @@
+//! What counters prove of places and of hang-ups, and what they do not.
+
+use std::collections::BTreeMap;
+
+use agent_server::{
+    admin::wire::{EndRecord, LoadJson, SessionJson, SnapshotJson},
+    fault::FaultKind,
+};
+
+use super::*;
+use crate::{
+    counters::CounterSample,
+    ledger::{FailureCause, Finish, LedgerEntry, LedgerEvent},
+    plan::{EndKind, Protocol},
+};
+
+const SECOND: u64 = 1_000_000;
+
+fn snapshot(started: u64, active: i64) -> SnapshotJson {
+    SnapshotJson {
+        backend_id: "b".to_owned(),
+        boot_id: "boot".to_owned(),
+        captured_at_us: 0,
+        exact: true,
+        started,
+        active,
+        active_interval: (active, active),
+        ended: BTreeMap::new(),
+        phases: BTreeMap::new(),
+        max_sessions: Some(2),
+        rejected: 0,
+        late_ends: 0,
+        live_tasks: 0,
+        draining: false,
+        next_end: 0,
+        frames_in: 0,
+        frames_out: 0,
+        cpu_us: 0,
+        rss_bytes: 0,
+        virtual_cost_us: 0,
+        load: LoadJson::default(),
+        defects: BTreeMap::new(),
+        faults: BTreeMap::new(),
+    }
+}
+
+fn look(at_us: u64, snapshot: SnapshotJson) -> CounterSample {
+    CounterSample { backend: 0, asked_at_us: at_us, answered_at_us: at_us + 10, snapshot, ends: Some(Vec::new()), sessions: None }
+}
+
+fn step(index: u64, at_us: u64, event: LedgerEvent) -> LedgerEntry {
+    LedgerEntry { index: PlanIndex(index), at_us, event }
+}
+
+fn scheduled(index: u64, at_us: u64) -> [LedgerEntry; 2] {
+    let client_ref = format!("run-{index}");
+    let event = LedgerEvent::Scheduled { scenario: 0, protocol: Protocol::Grpc, end: EndKind::Cancel, client_ref };
+    [step(index, at_us, event), step(index, at_us, LedgerEvent::Attempted { backend: Some(0), report_age_us: None })]
+}
+
+fn book() -> VoiceBook {
+    VoiceBook::new(VoiceConfig { window_us: 2 * SECOND, allowed: Vec::new(), watched: vec![true] })
+}
+
+fn row(section: &VoiceSection, kind: VoiceFault) -> (VoiceStatus, u64) {
+    let row = section.kinds.iter().find(|row| row.kind == kind).unwrap();
+    let size = section.findings.iter().find(|finding| finding.kind == kind).map_or(0, |finding| finding.size);
+    (row.status, size)
+}
+
+#[test]
+fn the_names_are_those_of_the_server() {
+    let names: Vec<&str> = VoiceFault::ALL.iter().map(|kind| kind.name()).collect();
+    assert_eq!(names, FaultKind::ALL.map(FaultKind::name));
+    for kind in VoiceFault::ALL {
+        assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        assert_eq!(VoiceFault::ALL[kind as usize], kind);
+    }
+}
+
+/// A refusal at 2 s, between looks at 1 s and at `after`.
+fn refused(before: (u64, i64), after: (u64, i64), looks: u64) -> (VoiceStatus, u64) {
+    let mut book = book();
+    book.sample(&look(SECOND, snapshot(before.0, before.1)));
+    book.entries(&scheduled(1, 2 * SECOND));
+    book.entries(&[step(1, 2 * SECOND + 100, LedgerEvent::Failed { cause: FailureCause::Rejected })]);
+    for n in 0..looks {
+        book.sample(&look((3 + n) * SECOND, snapshot(after.0, after.1)));
+    }
+    row(&book.close(9 * SECOND), VoiceFault::PoolLeak)
+}
+
+#[test]
+fn a_refusal_is_wrong_when_there_was_room_all_the_time() {
+    assert_eq!(refused((5, 1), (5, 1), 1), (VoiceStatus::Found, 1));
+    assert_eq!(refused((5, 0), (6, 0), 1), (VoiceStatus::Found, 1));
+    assert_eq!(refused((5, 2), (5, 1), 1), (VoiceStatus::Clean, 0), "it was full at first");
+    assert_eq!(refused((5, 1), (6, 1), 1), (VoiceStatus::Clean, 0), "it may have been full meanwhile");
+    assert_eq!(refused((5, 1), (5, 1), 0), (VoiceStatus::NotJudged, 0), "nobody looked after it");
+}
+
+#[test]
+fn more_sessions_than_the_cap_are_found_in_exact_looks_alone() {
+    let over = |exact: bool| {
+        let mut book = book();
+        book.sample(&look(SECOND, snapshot(2, 2)));
+        book.sample(&look(2 * SECOND, SnapshotJson { exact, ..snapshot(3, 3) }));
+        row(&book.close(9 * SECOND), VoiceFault::AdmissionRace)
+    };
+    assert_eq!(over(true), (VoiceStatus::Found, 1));
+    assert_eq!(over(false), (VoiceStatus::Clean, 0));
+    let mut book = book();
+    book.sample(&look(SECOND, SnapshotJson { max_sessions: None, ..snapshot(9, 9) }));
+    assert_eq!(row(&book.close(9 * SECOND), VoiceFault::AdmissionRace), (VoiceStatus::NotJudged, 0));
+}
+
+fn listed(at_us: u64, rows: &[(&str, u64)]) -> CounterSample {
+    let session = |&(phase, frames_out): &(&str, u64)| SessionJson {
+        session_id: "s-1".to_owned(),
+        client_ref: "run-1".to_owned(),
+        phase: phase.to_owned(),
+        age_ms: 0,
+        frames_in: 4,
+        frames_out,
+    };
+    CounterSample { sessions: Some(rows.iter().map(session).collect()), ..look(at_us, snapshot(1, 1)) }
+}
+
+fn ended(at_us: u64) -> CounterSample {
+    let end = EndRecord { seq: 0, session_id: "s-1".to_owned(), client_ref: "run-1".to_owned(), outcome: "cancelled".to_owned(), at_us };
+    CounterSample { ends: Some(vec![end]), ..look(at_us, snapshot(1, 0)) }
+}
+
+fn hung_up(kind: EndKind) -> VoiceBook {
+    let mut book = book();
+    book.entries(&scheduled(1, 0));
+    let accepted = LedgerEvent::Accepted { session_id: "s-1".to_owned(), backend_id: "b".to_owned(), boot_id: "boot".to_owned() };
+    book.entries(&[step(1, 100, accepted), step(1, SECOND, LedgerEvent::Ended { finish: Finish::Forced(kind) })]);
+    book
+}
+
+/// Looks between two times, as a poller makes them.
+fn watch(book: &mut VoiceBook, from_us: u64, to_us: u64) {
+    for at_us in (from_us..to_us).step_by(100_000) {
+        book.sample(&look(at_us, snapshot(1, 1)));
+    }
+}
+
+#[test]
+fn a_session_that_moves_after_the_window_is_a_ghost() {
+    let mut book = hung_up(EndKind::Cancel);
+    assert!(!book.wants_names(SECOND) && book.wants_names(2 * SECOND));
+    watch(&mut book, SECOND, 4 * SECOND);
+    assert_eq!(book.sample(&listed(4 * SECOND, &[("listening", 7)])), []);
+    assert_eq!(book.sample(&listed(5 * SECOND, &[("thinking", 7)])), [PlanIndex(1)]);
+    assert_eq!(book.sample(&listed(6 * SECOND, &[("agent_speaking", 9)])), [], "told once");
+    book.sample(&ended(20 * SECOND));
+    assert!(!book.wants_names(30 * SECOND));
+    let section = book.close(30 * SECOND);
+    assert_eq!(row(&section, VoiceFault::GhostAfterHangup), (VoiceStatus::Found, 1));
+    assert!(section.findings[0].detail.contains("for 19000 ms"), "{}", section.findings[0].detail);
+}
+
+#[test]
+fn a_session_that_is_only_counted_is_no_ghost() {
+    let outcome_of = |looks: &[CounterSample], kind: EndKind, watched: bool| {
+        let mut book = hung_up(kind);
+        let mut from_us = SECOND;
+        for look in looks {
+            if watched {
+                watch(&mut book, from_us, look.asked_at_us);
+            }
+            from_us = look.asked_at_us;
+            book.sample(look);
+        }
+        row(&book.close(60 * SECOND), VoiceFault::GhostAfterHangup)
+    };
+    let outcome = |looks: &[CounterSample], kind: EndKind| outcome_of(looks, kind, true);
+    let still = [listed(4 * SECOND, &[("listening", 7)]), listed(9 * SECOND, &[("listening", 7)])];
+    assert_eq!(outcome(&still, EndKind::Cancel), (VoiceStatus::Clean, 0), "the ledger's matter");
+    let slow = [listed(2 * SECOND, &[("listening", 7)]), listed(3 * SECOND - 1, &[("thinking", 8)]), ended(3 * SECOND)];
+    assert_eq!(outcome(&slow, EndKind::Cancel), (VoiceStatus::Clean, 0), "within the window");
+    let moving = [listed(4 * SECOND, &[("listening", 7)]), listed(9 * SECOND, &[("thinking", 8)])];
+    assert_eq!(outcome(&moving, EndKind::TcpRst), (VoiceStatus::Found, 1));
+    assert_eq!(outcome_of(&moving, EndKind::TcpRst, false), (VoiceStatus::NotJudged, 0), "nobody watched it all the time");
+    assert_eq!(outcome(&moving, EndKind::HalfOpen), (VoiceStatus::NotJudged, 0), "the backend cannot know yet");
+    assert_eq!(outcome(&[], EndKind::Cancel), (VoiceStatus::NotJudged, 0));
+}
+
+#[test]
+fn an_end_that_is_told_before_the_hangup_is_remembered() {
+    let mut book = book();
+    book.sample(&ended(SECOND));
+    book.entries(&scheduled(1, 0));
+    let accepted = LedgerEvent::Accepted { session_id: "s-1".to_owned(), backend_id: "b".to_owned(), boot_id: "boot".to_owned() };
+    book.entries(&[step(1, 100, accepted), step(1, SECOND, LedgerEvent::Ended { finish: Finish::Forced(EndKind::Cancel) })]);
+    assert!(!book.wants_names(9 * SECOND));
+    assert_eq!(row(&book.close(9 * SECOND), VoiceFault::GhostAfterHangup), (VoiceStatus::Clean, 0));
+}
+
+#[test]
+fn what_is_allowed_is_shown_and_does_not_fail() {
+    let mut book = VoiceBook::new(VoiceConfig { allowed: vec![VoiceFault::OutputGaps], ..VoiceConfig::default() });
+    let found = |kind| Found { kind, size: 4, worst_us: 120_000 };
+    let mut news = VoiceNews::default();
+    let mut tested = Kinds::default();
+    tested.insert(VoiceFault::OutputGaps);
+    news.add(PlanIndex(1), "run-1", Verdict { tested, found: vec![found(VoiceFault::OutputGaps)] });
+    book.news(news.clone());
+    let section = book.close(0);
+    assert_eq!(row(&section, VoiceFault::OutputGaps), (VoiceStatus::Found, 4));
+    assert_eq!(row(&section, VoiceFault::CrossTalk), (VoiceStatus::NotJudged, 0));
+    assert_eq!(section.failing().count(), 0);
+    news.add(PlanIndex(2), "run-2", Verdict { tested, found: vec![found(VoiceFault::VadDrop)] });
+    book.news(news);
+    assert_eq!(book.close(0).failing().map(|finding| finding.kind).collect::<Vec<_>>(), [VoiceFault::VadDrop]);
+}
