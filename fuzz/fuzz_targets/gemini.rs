@@ -6,7 +6,7 @@ mod driver;
 #[path = "support/events.rs"]
 mod events;
 
-use agent_server::dialect::{Dialect as _, Exchange, Frame, Upgrade, WEBSOCKET};
+use agent_server::dialect::{Exchange, Frame, Upgrade, WEBSOCKET};
 use bytes::Bytes;
 use events::{Client, Server, Step};
 use http::HeaderMap;
