@@ -1,4 +1,5 @@
 //! The driver's side of a dialect, whatever the backend sends.
+#![allow(dead_code, reason = "each target uses its part")]
 
 use std::sync::Arc;
 
