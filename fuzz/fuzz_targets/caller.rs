@@ -43,6 +43,10 @@ scenarios:
   cut: {session_length: 3s, end: tcp_rst}
   cancelled: {session_length: 3s, end: cancel, protocol: websocket}
   killed: {session_length: 3s, end: kill_worker, kill_at: 15s}
+  telephone: {dialect: twilio, session_length: 10s}
+  greeted: {dialect: twilio, agent: {greets: true}, send_silence: true}
+  committed: {dialect: openai_realtime, agent: {turn_detection: none, greets: true}}
+  unnamed: {dialect: elevenlabs}
 ";
 
 static PLAN: LazyLock<Plan> = LazyLock::new(|| {
@@ -76,11 +80,28 @@ enum Step<'a> {
     Audio {
         response: u8,
         frames: u8,
+        loud: bool,
     },
     OddAudio {
         response: u64,
         sequence: u64,
+        /// Bytes, of any number.
+        length: u16,
+        loud: bool,
     },
+    Committed {
+        turn: u8,
+    },
+    Answering {
+        turn: u8,
+    },
+    AnswerDropped {
+        turn: u8,
+    },
+    Marks {
+        times: u8,
+    },
+    GoingAway,
     ResponseEnd {
         response: u8,
         status: u8,
@@ -181,8 +202,9 @@ impl Bench {
         })
     }
 
-    fn audio(&mut self, response: u64, sequence: u64) {
-        let payload = vec![0; 320].into();
+    fn audio(&mut self, response: u64, sequence: u64, length: usize, loud: bool) {
+        // What is no silence in any format.
+        let payload = vec![if loud { 0x20 } else { 0xff }; length].into();
         self.hear(ServerEvent::Audio(AgentAudio { sequence, timestamp_us: 0, payload, response: ResponseId(response) }));
     }
 
@@ -203,16 +225,32 @@ impl Bench {
                 self.hear(ServerEvent::Transcript { turn: TurnId(turn.into()), text: "so".to_owned(), last });
             }
             Step::ResponseStart { response, turn } => {
-                self.hear(ServerEvent::ResponseStart { response: ResponseId(response.into()), turn: TurnId(turn.into()), text: String::new() });
+                self.hear(ServerEvent::ResponseStart {
+                    response: ResponseId(response.into()),
+                    turn: TurnId(turn.into()),
+                    text: String::new(),
+                });
             }
-            Step::Audio { response, frames } => {
+            Step::Audio { response, frames, loud } => {
                 for _ in 0..frames % 64 {
-                    self.audio(response.into(), self.sequence);
+                    let length = self.caller.plan().scenario.service.output.frame_bytes();
+                    self.audio(response.into(), self.sequence, length, loud);
                     self.sequence += 1;
                     self.wait(self.now + Duration::from_millis(20));
                 }
             }
-            Step::OddAudio { response, sequence } => self.audio(response, sequence),
+            Step::OddAudio { response, sequence, length, loud } => self.audio(response, sequence, length.into(), loud),
+            Step::Committed { turn } => self.hear(ServerEvent::Committed { turn: TurnId(turn.into()) }),
+            Step::Answering { turn } => self.hear(ServerEvent::Answering { turn: TurnId(turn.into()) }),
+            Step::AnswerDropped { turn } => {
+                self.hear(ServerEvent::AnswerDropped { turn: TurnId(turn.into()), status: Cancelled });
+            }
+            Step::Marks { times } => {
+                for n in 0..times {
+                    self.hear(ServerEvent::Mark { name: n.to_string() });
+                }
+            }
+            Step::GoingAway => self.hear(ServerEvent::GoingAway { left_ms: 1_000 }),
             Step::ResponseEnd { response, status } => {
                 let status = [Completed, Interrupted, Cancelled, Failed][usize::from(status) % 4];
                 self.hear(ServerEvent::ResponseEnd { response: ResponseId(response.into()), status, frames: 0 });
@@ -260,7 +298,7 @@ impl Bench {
 fuzz_target!(|input: Input<'_>| {
     let scenario = usize::from(input.scenario) % PLAN.scenarios.len();
     let start = Micros::from_millis(100);
-    let plan = PLAN.session(scenario, 0, u32::from(input.scenario) / 6, start);
+    let plan = PLAN.session(scenario, 0, u32::from(input.scenario) / 16, start);
     let now = start + Duration::from_millis(input.late_ms.into());
     let mut bench = Bench { caller: Caller::new(plan, now), rules: Rules::default(), now, sequence: 0 };
     for step in input.steps {

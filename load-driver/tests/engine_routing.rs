@@ -82,7 +82,7 @@ impl Heard {
             }
             EngineEvent::Done { .. } => self.done += 1,
             EngineEvent::Fatal { message } => panic!("{message}"),
-            EngineEvent::Ready | EngineEvent::Interval(_) | EngineEvent::Voice(_) => {}
+            EngineEvent::Ready | EngineEvent::Said { .. } | EngineEvent::Interval(_) | EngineEvent::Voice(_) => {}
         }
     }
 
@@ -371,6 +371,7 @@ fn a_worker_balances_by_itself() {
         workers: 1,
         scenarios: None,
         targets: addresses(&backends),
+        connection: load_driver::plan::Connection::default(),
         options: EngineOptions::default(),
     };
     let work = Work {

@@ -146,7 +146,9 @@ async fn what_speaks_plain_http_is_no_agent() {
         });
         for protocol in PROTOCOLS {
             let connector = connector(protocol, TransportOptions::default());
-            assert_eq!(failure(&*connector, dial.clone()).await, FailureCause::NotAnAgent, "{protocol:?}");
+            // A WebSocket begins with HTTP, and hears what is wrong with its path.
+            let cause = if protocol == Protocol::Grpc { FailureCause::NotAnAgent } else { FailureCause::NotFound };
+            assert_eq!(failure(&*connector, dial.clone()).await, cause, "{protocol:?}");
         }
     })
     .await;
@@ -158,9 +160,12 @@ async fn grpc_statuses_have_their_causes() {
         (0, FailureCause::Eof),
         (3, FailureCause::ServerError(ErrorCode::InvalidArgument)),
         (8, FailureCause::Rejected),
-        (12, FailureCause::NotAnAgent),
+        (5, FailureCause::NotFound),
+        (7, FailureCause::Unauthorized),
+        (12, FailureCause::NotFound),
         (13, FailureCause::ServerError(ErrorCode::Internal)),
         (14, FailureCause::Draining),
+        (16, FailureCause::Unauthorized),
     ];
     for (code, cause) in table {
         // With and without a body before it.

@@ -120,3 +120,21 @@ scenarios: {talk: {expect: timed_out, gracefulStop: 5s}}
         assert_eq!((done.at("/counters/status").as_str(), done.findings()), (Some("agree"), vec![]), "{}", done.shown());
     }
 }
+
+/// The description of a shipped profile, for a few sessions.
+fn described(name: &str) -> String {
+    let text = load_driver::profile::shipped(name).expect("shipped").text;
+    let (from, to) = (text.find("  dialect: custom\n").expect("there"), text.find("  executor:").expect("there"));
+    let tool = text[from..to].replace("lookup_order", "lookup");
+    tool.trim_start().trim_end().to_owned()
+}
+
+#[test]
+fn elevenlabs_described_in_the_profile() {
+    converses(&described("custom-elevenlabs"));
+}
+
+#[test]
+fn deepgram_described_in_the_profile() {
+    converses(&described("custom-deepgram"));
+}

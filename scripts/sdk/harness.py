@@ -23,8 +23,10 @@ class Server:
 
     def __init__(self, *flags):
         program = os.environ.get("AGENT_SERVER", str(ROOT / "target/release/agent-server"))
-        command = [program, "serve", "--listen=127.0.0.1:0", "--think=50ms", "--response=constant(1500ms)", "--stop-on-stdin-eof", *flags]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        common = ["--listen=127.0.0.1:0", "--think=50ms", "--response=constant(1500ms)", "--stop-on-stdin-eof"]
+        own = {flag.split("=")[0] for flag in flags}
+        common = [flag for flag in common if flag.split("=")[0] not in own]
+        self.process = subprocess.Popen([program, "serve", *common, *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.ready = json.loads(self.process.stdout.readline())
         self.address = self.ready["address"]
         self.admin = self.ready["admin"]

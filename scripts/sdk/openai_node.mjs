@@ -61,7 +61,7 @@ const report = new Report('openai_node', version('openai'));
 
 await report.run('audio turn', () =>
   withServer([], async (server, open) => {
-    const { realtime, saw } = await open({});
+    const { realtime, saw } = await open({ audio: { input: { transcription: { model: 'gpt-4o-mini-transcribe' } } } });
     await say(realtime, 'weather');
     const response = await done(saw, 0);
     await until('what the user said', () => of(saw, 'conversation.item.input_audio_transcription.completed').length);

@@ -1,7 +1,7 @@
 """Runs the SDK checks and prints what each client saw: see sdk.sh.
 
-A client is a script of this folder: `NAME.py` with `requirements/NAME.txt`, or `NAME.mjs`, whose packages are all in `package.json`. It prints JSON lines
-{"client", "version", "feature", "ok", "detail"}; whatever else it says goes to a log.
+A client is a script of this folder: `NAME.py` with `requirements/NAME.txt`, or `NAME.mjs`, whose packages are all in `package.json`. `NAME_sdk.py` is for a
+package that is called NAME itself. It prints JSON lines {"client", "version", "feature", "ok", "detail"}; whatever else it says goes to a log.
 """
 
 import argparse
@@ -26,7 +26,8 @@ PATIENCE = 300
 
 def clients():
     """All there are, by name."""
-    python = {path.stem: path for path in HERE.glob("*.py") if (HERE / "requirements" / f"{path.stem}.txt").exists()}
+    python = {path.stem.removesuffix("_sdk"): path for path in HERE.glob("*.py")}
+    python = {name: path for name, path in python.items() if (HERE / "requirements" / f"{name}.txt").exists()}
     node = {path.stem: path for path in HERE.glob("*.mjs") if path.stem != "harness"}
     return dict(sorted((python | node).items()))
 

@@ -12,7 +12,11 @@ use std::{
 use futures_util::future::Either;
 use http::Request;
 use proto::{
-    frame::{ErrorCode, SessionError},
+    frame::{BACKEND_ID_HEADER, BOOT_ID_HEADER, CLIENT_REF_HEADER, ErrorCode, SessionError},
+    google::cloud::ces::v1::{
+        self as ces_v1,
+        session_service_server::{SessionService, SessionServiceServer},
+    },
     voiceagent::v1::voice_agent_server::{self, VoiceAgent, VoiceAgentServer},
     xds::service::orca::v3::open_rca_service_server::OpenRcaServiceServer,
 };
@@ -24,6 +28,8 @@ use tower::Service;
 
 use super::{
     Dialect, Exchange, Upgrade,
+    body::Whole,
+    ces::Ces,
     close::grpc_status,
     native,
     orca::{self, CoreMetrics},
@@ -32,6 +38,9 @@ use crate::{
     listen::{self, Peer},
     shard::{Close, Conversation, Next, Shard, Shared},
 };
+
+/// Longest message of a CES client, bytes: what gRPC's libraries take unless told otherwise. It may hold an image.
+const CES_MESSAGE_MAX: usize = 4 * 1024 * 1024;
 
 /// The services of the session port. Cheap to clone.
 pub type Grpc = Routes;
@@ -46,6 +55,7 @@ pub fn routes(shard: &Arc<Shard>, health: &HealthReporter) -> anyhow::Result<Grp
     };
     Ok(Routes::default()
         .add_service(VoiceAgentServer::new(Native(Arc::clone(shard))).max_decoding_message_size(limit))
+        .add_service(SessionServiceServer::new(CesSessions(Arc::clone(shard))).max_decoding_message_size(limit.max(CES_MESSAGE_MAX)))
         .add_service(OpenRcaServiceServer::new(CoreMetrics(Arc::clone(shard.shared()))))
         .add_service(tonic_health::pb::health_server::HealthServer::new(HealthService::from_health_reporter(health.clone())))
         .add_service(reflection().build_v1()?)
@@ -82,11 +92,11 @@ impl Admitted {
 
 impl<B> Service<Request<B>> for Admitted
 where
-    Grpc: Service<Request<B>, Response = http::Response<Body>>,
+    Grpc: Service<Request<Whole<B>>, Response = http::Response<Body>>,
 {
     type Response = http::Response<Body>;
-    type Error = <Grpc as Service<Request<B>>>::Error;
-    type Future = Either<<Grpc as Service<Request<B>>>::Future, Ready<Result<Self::Response, Self::Error>>>;
+    type Error = <Grpc as Service<Request<Whole<B>>>>::Error;
+    type Future = Either<<Grpc as Service<Request<Whole<B>>>>::Future, Ready<Result<Self::Response, Self::Error>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
@@ -97,7 +107,7 @@ where
             return Either::Right(ready(Ok(Status::unauthenticated(listen::WANTED).into_http())));
         }
         request.extensions_mut().insert(Arc::clone(&self.peer));
-        Either::Left(self.inner.call(request))
+        Either::Left(self.inner.call(request.map(Whole)))
     }
 }
 
@@ -108,26 +118,73 @@ struct Native(Arc<Shard>);
 impl VoiceAgent for Native {
     type SessionStream = SessionStream<native::Messages>;
 
-    /// Answers at once, so that the headers go out before the first message comes. But while the server would refuse a session it waits for
-    /// the start, and refuses before any headers: that is what stock balancers and proxies retry elsewhere.
     async fn session(
         &self,
         request: tonic::Request<Streaming<<native::Messages as Dialect>::In>>,
     ) -> Result<tonic::Response<Self::SessionStream>, Status> {
-        let peer = request.extensions().get::<Arc<Peer>>().cloned();
-        let peer = peer.ok_or_else(|| Status::internal("the connection of this stream is not known"))?;
-        let mut stream = SessionStream::new(&self.0, peer, request.into_inner(), native::Messages);
-        let shared = self.0.shared();
-        if shared.refusing() {
-            poll_fn(|cx| stream.poll_start(cx)).await;
-            if let Some(close) = stream.conversation.refusal() {
-                return Err(status(shared, close));
-            }
-        }
-        let mut response = tonic::Response::new(stream);
-        *response.metadata_mut() = orca::metadata(shared);
-        Ok(response)
+        open(&self.0, request, native::Messages, Head::AtOnce).await
     }
+}
+
+#[derive(Debug)]
+struct CesSessions(Arc<Shard>);
+
+#[async_trait]
+impl SessionService for CesSessions {
+    type BidiRunSessionStream = SessionStream<Ces>;
+
+    async fn bidi_run_session(
+        &self,
+        request: tonic::Request<Streaming<ces_v1::BidiSessionClientMessage>>,
+    ) -> Result<tonic::Response<Self::BidiRunSessionStream>, Status> {
+        let client_ref = request.metadata().get(CLIENT_REF_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+        open(&self.0, request, Ces::new(client_ref), Head::Accepts).await
+    }
+}
+
+/// When the head of an answer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Head {
+    /// Before the first message comes. But while the server would refuse a session it waits for the start, and refuses before any head: that is
+    /// what stock balancers and proxies retry elsewhere.
+    AtOnce,
+    /// With the session's acceptance, of which it is the only word.
+    Accepts,
+}
+
+async fn open<D>(
+    shard: &Arc<Shard>,
+    request: tonic::Request<Streaming<D::In>>,
+    dialect: D,
+    head: Head,
+) -> Result<tonic::Response<SessionStream<D>>, Status>
+where
+    D: Dialect<In: Unpin, Out: Unpin> + Unpin,
+{
+    let peer = request.extensions().get::<Arc<Peer>>().cloned();
+    let peer = peer.ok_or_else(|| Status::internal("the connection of this stream is not known"))?;
+    let mut stream = SessionStream::new(shard, peer, request.into_inner(), dialect);
+    let shared = shard.shared();
+    if head == Head::Accepts || shared.refusing() {
+        poll_fn(|cx| stream.poll_start(cx)).await;
+        if let Some(close) = stream.conversation.refusal() {
+            return Err(status(shared, close));
+        }
+    }
+    if head == Head::Accepts
+        && let Some(close) = poll_fn(|cx| stream.poll_accepted(cx)).await
+    {
+        return Err(status(shared, &close));
+    }
+    let mut response = tonic::Response::new(stream);
+    let headers = response.metadata_mut();
+    *headers = orca::metadata(shared);
+    for (name, value) in [(BACKEND_ID_HEADER, &shared.session.backend_id), (BOOT_ID_HEADER, &shared.session.boot_id)] {
+        if let Ok(value) = value.parse() {
+            headers.insert(name, value);
+        }
+    }
+    Ok(response)
 }
 
 /// How a stream closes, with the load of the server at that moment. Also `OK` is told as an error here: only that way it takes trailers along.
@@ -173,6 +230,18 @@ impl<D: Dialect> SessionStream<D> {
             }
         }
         if self.conversation.waiting() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Ready once the session's first word is there: its acceptance, or its end if that comes first.
+    fn poll_accepted(&mut self, cx: &mut Context<'_>) -> Poll<Option<Close>> {
+        self.read(cx);
+        self.conversation.poll_next(cx).map(|next| match next {
+            Next::Event(event) => {
+                self.tell(|dialect, to| dialect.encode(event, to));
+                None
+            }
+            Next::Close(close) => Some(close),
+        })
     }
 
     /// Lets the dialect say something.

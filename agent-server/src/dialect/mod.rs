@@ -5,6 +5,8 @@
 //! What only the wire knows (names of items, acknowledgements of settings, pings) stays in the dialect: it may answer a message itself, and it
 //! may say things to the session in the client's name, such as the start that a connection implies.
 
+mod body;
+mod calls;
 mod ces;
 mod close;
 mod deepgram;
@@ -20,6 +22,7 @@ mod pipecat;
 mod twilio;
 mod websocket;
 mod words;
+mod written;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proto::frame::{ClientEvent, ServerEvent, SessionError};
@@ -28,6 +31,8 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use crate::shard::Close;
 
 pub use self::{
+    body::Whole,
+    ces::Ces,
     grpc::{Admitted, Grpc, HEALTH_NAME, routes},
     websocket::{Frame, close_gently, serve as serve_websocket},
 };

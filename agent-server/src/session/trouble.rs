@@ -263,7 +263,8 @@ impl Session {
         composition.frames = TAIL_FRAMES;
         self.responses += 1;
         let (response, turn) = (ResponseId(self.responses), TurnId(0));
-        self.enter(State::AgentSpeaking(Box::new(Speaking::new(response, composition, begins))), begins, out);
+        let speaking = Speaking::new(response, (self.voice, self.output), composition, begins);
+        self.enter(State::AgentSpeaking(Box::new(speaking)), begins, out);
         out.push(Effect::Fault(FaultKind::CrossTalk));
         out.push(Effect::Send(ServerEvent::Answering { turn }));
         out.push(Effect::Send(ServerEvent::ResponseStart { response, turn, text: "as I said to the other caller".to_owned() }));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use proto::{
+    audio::AudioFormat,
     frame::{
         AgentAudio, ErrorCode, FRAME_MS, FRAME_US, ResponseStatus, ResponseWish, ServerEvent, SessionError, SpeechMarker, ToolChoice,
         TurnHint,
@@ -18,6 +19,7 @@ use crate::{
         think::{Composition, compose, heard_words},
         tool::{CallNumber, arguments},
         transcript::{FINAL_AFTER, Recogniser, made_up},
+        tts::Voice,
     },
     tracker::Phase,
 };
@@ -72,6 +74,9 @@ pub(super) struct Reply {
 #[derive(Debug)]
 pub(super) struct Speaking {
     pub(super) response: ResponseId,
+    /// As they were when it began: a change holds from the next answer on.
+    voice: Voice,
+    format: AudioFormat,
     pub(super) composition: Composition,
     start: Micros,
     pub(super) sent: u32,
@@ -79,8 +84,8 @@ pub(super) struct Speaking {
 
 impl Speaking {
     /// Begins at `start`.
-    pub(super) const fn new(response: ResponseId, composition: Composition, start: Micros) -> Self {
-        Self { response, composition, start, sent: 0 }
+    pub(super) const fn new(response: ResponseId, (voice, format): (Voice, AudioFormat), composition: Composition, start: Micros) -> Self {
+        Self { response, voice, format, composition, start, sent: 0 }
     }
 
     /// When frame `sent` is due: an absolute schedule, so that lateness never adds up.
@@ -421,7 +426,8 @@ impl Session {
         self.begins_to_answer(reply.turn, &reply.said, out);
         let Reply { turn, composition, .. } = *reply;
         let text = made_up(composition.seed, heard_words(composition.frames.saturating_mul(FRAME_MS as u32)).max(1));
-        self.enter(AgentSpeaking(Box::new(Speaking::new(response, composition, now))), now, out);
+        let speaking = Speaking::new(response, (self.voice, self.output), composition, now);
+        self.enter(AgentSpeaking(Box::new(speaking)), now, out);
         out.push(Effect::Send(ServerEvent::ResponseStart { response, turn, text }));
         self.speak(now, out);
     }
@@ -429,14 +435,14 @@ impl Session {
     /// Sends the frames that are due, and the end after the last.
     fn speak(&mut self, now: Micros, out: &mut Vec<Effect>) {
         let AgentSpeaking(speaking) = &mut self.state else { return };
-        let Speaking { response, ref composition, .. } = **speaking;
+        let Speaking { response, voice, format, ref composition, .. } = **speaking;
         while speaking.sent < composition.frames && speaking.next_frame() <= now {
             let due = Duration::from_micros(speaking.next_frame().0.saturating_sub(self.accepted.0));
             out.push(Effect::Cost(Phase::AgentSpeaking));
             out.push(Effect::Send(ServerEvent::Audio(AgentAudio {
                 sequence: self.frames_out,
                 timestamp_us: due.as_micros() as u64,
-                payload: self.voice.frame(self.output, composition.phrase, speaking.sent),
+                payload: voice.frame(format, composition.phrase, speaking.sent),
                 response,
             })));
             speaking.sent += 1;

@@ -31,6 +31,13 @@ impl Talker {
         Self::open(address, PATH, &[]).await.0
     }
 
+    /// A session whose detector is off.
+    pub async fn by_hand(address: SocketAddr) -> Self {
+        let mut talker = Self::new(address).await;
+        talker.update(json!({ "audio": { "input": { "turn_detection": null, "transcription": { "model": "whisper-1" } } } })).await;
+        talker
+    }
+
     pub async fn say(&mut self, event: Value) {
         self.foreign.json(event).await;
     }

@@ -12,7 +12,7 @@ use proto::{
     time::Micros,
 };
 
-use super::playout::{Playout, audible};
+use super::playout::{JITTER_BUFFER_US, Playout, audible};
 
 /// A response that nobody names is over when nothing of it was heard for so long: longer than a voice pauses between sentences and than a
 /// synthesiser takes for its next one, and short enough for a conversation.
@@ -257,6 +257,16 @@ impl Ear {
         if matches!(status, ResponseStatus::Interrupted | ResponseStatus::Cancelled) {
             self.playout.clear(now);
         }
+    }
+
+    /// When something was heard last of responses that nobody names.
+    pub(super) fn last_heard(&self) -> Micros {
+        self.unnamed.heard
+    }
+
+    /// From when on the agent keeps the user waiting for more: not while what came in a burst is being played.
+    pub(super) fn wait_from(&self, now: Micros) -> Micros {
+        now.max(Micros(self.playout.end().0.saturating_sub(JITTER_BUFFER_US + FRAME_US)))
     }
 
     /// The backend says that nothing more of the unnamed response comes.

@@ -111,6 +111,7 @@ impl Caller {
     }
 
     fn hear_response_start(&mut self, response: ResponseId, turn: TurnId, now: Micros, out: &mut Vec<Action>) {
+        self.end_before(now, out);
         if !self.ear.announce(response, turn, now) {
             slip(out);
         } else if self.turn.as_ref().is_some_and(|open| open.is(turn)) {
@@ -171,6 +172,9 @@ impl Caller {
             open.act_at = Micros::NEVER;
             open.answer = None;
             open.audible = Audible::NotYet;
+            if open.end.is_some() && open.deadline == Micros::NEVER {
+                open.deadline = now + self.plan.scenario.response_timeout;
+            }
             return;
         }
         let heard_out = self.ear.playout.end().max(now);
@@ -179,7 +183,11 @@ impl Caller {
             open.act_at = Micros::NEVER;
         }
         match status {
-            ResponseStatus::Completed => open.over_at = heard_out,
+            ResponseStatus::Completed => {
+                open.over_at = heard_out;
+                // It is all there, however long it is played.
+                open.deadline = Micros::NEVER;
+            }
             ResponseStatus::Interrupted | ResponseStatus::Cancelled => open.over_at = now,
             ResponseStatus::Failed => self.finish_turn(Counter::TurnsMissed, now, now, out),
         }
@@ -201,12 +209,12 @@ impl Caller {
             _ => None,
         };
         if let Some(takes) = takes {
-            self.tool = Some(Box::new(Tool { call_id, received: now, due: now + takes, planned: true }));
+            self.tool = Some(Box::new(Tool { call_id, received: now, due: now + takes, answered: Micros::NEVER, planned: true }));
             return;
         }
         out.push(tool_result(call_id.clone()));
         if self.tool.is_none() {
-            self.tool = Some(Box::new(Tool { call_id, received: now, due: Micros::NEVER, planned: false }));
+            self.tool = Some(Box::new(Tool { call_id, received: now, due: Micros::NEVER, answered: now, planned: false }));
             self.extend_deadline(now);
         }
     }

@@ -41,12 +41,7 @@ impl Caller {
         match event {
             ServerEvent::Accepted(accepted) if self.life == Life::Starting => self.accept(accepted, now, out),
             ServerEvent::Error(error) if error.fatal => {
-                let cause = match error.code {
-                    ErrorCode::Overloaded => FailureCause::Rejected,
-                    ErrorCode::Draining => FailureCause::Draining,
-                    code => FailureCause::ServerError(code),
-                };
-                self.fail(cause, true, out);
+                self.fail(FailureCause::of_error(error.code), true, out);
             }
             ServerEvent::Error(_) => out.push(Action::Count(Counter::ServerErrors, 1)),
             _ => self.fail(FailureCause::Protocol, true, out),

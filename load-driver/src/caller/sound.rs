@@ -1,5 +1,7 @@
 //! What the caller makes of the agent's audio: answers, interruptions, and responses that nobody names.
 
+use std::time::Duration;
+
 use proto::{
     frame::{AgentAudio, ClientEvent, ResponseStatus},
     ids::{ResponseId, TurnId},
@@ -17,6 +19,9 @@ use crate::{
     plan::{Act, Dialect},
     record::{Counter, Metric},
 };
+
+/// A pause that may be the agent's wait for a tool; between words it is shorter.
+const RESUMES: Duration = Duration::from_millis(200);
 
 /// The agent speaks first: nobody is answered, and the conversation begins when it was heard out.
 #[derive(Debug)]
@@ -62,10 +67,12 @@ impl Caller {
         } else if !self.ear.knows(response) {
             // The server's slip, but a person hears it all the same. What it answers was not said: it is taken for the answer.
             slip(out);
+            self.end_before(now, out);
             if self.ear.announce(response, TurnId(0), now) {
                 self.expect_answer(response);
             }
         }
+        let pause = now - self.ear.last_heard();
         match self.ear.hear(response, audio, format, now) {
             Heard::Stale => {
                 out.push(Action::Count(Counter::StaleFrames, 1));
@@ -89,7 +96,13 @@ impl Caller {
                         self.hear_first(response, now, out);
                         self.hear_answer(response, now, out);
                     }
-                    Voice::More => self.hear_answer(response, now, out),
+                    Voice::More => {
+                        // What goes on after a pause may be what the agent has to say to a tool's result.
+                        if pause >= RESUMES && Ear::is_unnamed(response) {
+                            self.hear_resumption(now, out);
+                        }
+                        self.hear_answer(response, now, out);
+                    }
                 }
             }
         }
@@ -126,12 +139,19 @@ impl Caller {
         }
     }
 
+    /// What follows a tool's result is the agent's resumption; true when there was one.
+    fn hear_resumption(&mut self, now: Micros, out: &mut Vec<Action>) -> bool {
+        let tool = self.tool.take_if(|tool| tool.due == Micros::NEVER);
+        if let Some(tool) = &tool {
+            measure(Metric::ToolRoundTrip, tool.received, tool.received, now, out);
+        }
+        tool.is_some()
+    }
+
     /// A response can be heard for the first time.
     fn hear_first(&mut self, response: ResponseId, now: Micros, out: &mut Vec<Action>) {
         self.hear_stream(now, out);
-        // What follows a tool's result is the agent's resumption.
-        if let Some(tool) = self.tool.take_if(|tool| tool.due == Micros::NEVER) {
-            measure(Metric::ToolRoundTrip, tool.received, tool.received, now, out);
+        if self.hear_resumption(now, out) {
             if Ear::is_unnamed(response) {
                 self.expect_answer(response);
             }
@@ -162,7 +182,7 @@ impl Caller {
     fn hear_answer(&mut self, response: ResponseId, now: Micros, out: &mut Vec<Action>) {
         let unnamed = Ear::is_unnamed(response);
         if let Some(greeting) = self.greeting.as_mut().filter(|greeting| greeting.response == Some(response)) {
-            greeting.deadline = if unnamed { Micros::NEVER } else { now + self.plan.scenario.response_timeout };
+            greeting.deadline = if unnamed { Micros::NEVER } else { self.ear.wait_from(now) + self.plan.scenario.response_timeout };
         }
         let Some(open) = self.turn.as_mut().filter(|open| open.answer == Some(response)) else { return };
         let Some(end) = open.end else {
@@ -183,13 +203,21 @@ impl Caller {
             open.act_at = now;
         }
         // One that nobody names cannot dry up: it is over then.
-        open.deadline = if unnamed { Micros::NEVER } else { now + self.plan.scenario.response_timeout };
+        open.deadline = if unnamed { Micros::NEVER } else { self.ear.wait_from(now) + self.plan.scenario.response_timeout };
+    }
+
+    /// A response with a name begins: the one without is over.
+    pub(super) fn end_before(&mut self, now: Micros, out: &mut Vec<Action>) {
+        self.infer_end(now, now, out);
     }
 
     /// Nothing more was heard of the response that nobody names.
     pub(super) fn infer_end(&mut self, at: Micros, now: Micros, out: &mut Vec<Action>) {
         let Some(response) = self.ear.speaking_unnamed() else { return };
         let played = self.ear.playout.voice_end();
+        // The agent went on without a pause, and nobody can tell where.
+        let heard = self.ear.last_heard();
+        self.tool.take_if(|tool| tool.due == Micros::NEVER && heard > tool.answered);
         if let Some(stop) = self.stop.as_mut().filter(|stop| stop.response == response) {
             let stopped = stop.fell_silent();
             stop.plays_until(played);

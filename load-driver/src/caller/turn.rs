@@ -39,6 +39,7 @@ pub(super) enum Audible {
 
 /// The turn under way. Times are [`Micros::NEVER`] while not set.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "things that happen once in a turn, in any order")]
 pub(super) struct Turn {
     /// What is still to be done.
     pub(super) act: Act,
@@ -84,6 +85,8 @@ pub(super) struct Tool {
     pub(super) received: Micros,
     /// The result is due; [`Micros::NEVER`] once sent.
     pub(super) due: Micros,
+    /// The result was sent.
+    pub(super) answered: Micros,
     /// The turn is about it: it is not over before the agent has resumed.
     pub(super) planned: bool,
 }
@@ -325,6 +328,7 @@ impl Caller {
     pub(super) fn answer_tool(&mut self, at: Micros, out: &mut Vec<Action>) {
         let Some(tool) = &mut self.tool else { return };
         tool.due = Micros::NEVER;
+        tool.answered = at;
         out.push(tool_result(tool.call_id.clone()));
         self.extend_deadline(at);
     }

@@ -6,15 +6,26 @@ use super::Printed;
 use crate::{
     plan::{Outline, Plan},
     profile::{Loaded, Override, Source, open},
-    run::thresholds,
+    run::{ReachArgs, reach, thresholds},
 };
 
 /// The resolved profile as YAML (it can be run as it stands), then the planned arrivals as comments.
 pub fn check(source: &Source, overrides: &[Override]) -> Printed {
-    let loaded = match open(source, overrides) {
+    check_with(source, overrides, &ReachArgs::default())
+}
+
+/// As [`check`], with flags about the connection.
+pub fn check_with(source: &Source, overrides: &[Override], flags: &ReachArgs) -> Printed {
+    let mut loaded = match open(source, overrides) {
         Ok(loaded) => loaded,
         Err(error) => return Printed::invalid(&error),
     };
+    if let Err(error) = flags.apply(&mut loaded.profile.connection) {
+        return Printed::invalid(&error);
+    }
+    if let Err(error) = reach::ready(&loaded) {
+        return Printed::invalid(&error);
+    }
     if let Err(error) = thresholds(&loaded) {
         return Printed::invalid(&error);
     }
@@ -40,6 +51,10 @@ pub fn check(source: &Source, overrides: &[Override]) -> Printed {
 fn summary(loaded: &Loaded, plan: &Plan) -> String {
     let profile = &loaded.profile;
     let mut text = format!("backends: {}\n", profile.fleet());
+    for line in reach::describe(loaded) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{line}");
+    }
     if loaded.check_live().is_err() {
         text.push_str("these are too many for `run`: `simulate` takes them\n");
     }

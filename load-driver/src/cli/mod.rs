@@ -17,7 +17,7 @@ use crate::{
     plan::Plan,
     profile::{self, Source},
     report::Exit,
-    run::{self, RunArgs},
+    run::{self, ReachArgs, RunArgs},
 };
 
 /// Load testing with synthetic voice agents: thousands of streams, counters proven.
@@ -45,6 +45,9 @@ enum Command {
         /// As for `run`.
         #[arg(long)]
         seed: Option<String>,
+        /// As for `run`.
+        #[command(flatten)]
+        reach: ReachArgs,
     },
     /// Runs a profile in virtual time, under each policy in turn, and compares them. Touches no network.
     Simulate(simulate::SimulateArgs),
@@ -108,8 +111,8 @@ pub fn main() -> ExitCode {
                 Err(error) => fail(&error.to_string(), error.exit),
             }
         }
-        Command::Check { profile, set, target, seed } => match run::overrides(&set, target.as_deref(), seed.as_deref()) {
-            Ok(overrides) => check::check(&Source::of(&profile), &overrides).print(),
+        Command::Check { profile, set, target, seed, reach } => match run::overrides(&set, target.as_deref(), seed.as_deref()) {
+            Ok(overrides) => check::check_with(&Source::of(&profile), &overrides, &reach).print(),
             Err(error) => Printed::invalid(&error).print(),
         },
         Command::Simulate(args) => simulate::simulate(&args),
@@ -152,7 +155,8 @@ fn log_to_stderr() {
 fn worker() -> anyhow::Result<()> {
     crate::transport::fds::ensure(0)?;
     crate::engine::worker::run_worker(io::stdin().lock(), io::stdout(), |job| {
-        let profile = profile::from_json(&job.profile)?;
+        let mut profile = profile::from_json(&job.profile)?;
+        profile.connection = job.connection.clone();
         // Of its own: it shares no grants with the engine of the driver's process, nor with other workers.
         let first = job.scenarios.iter().flatten().next().copied().unwrap_or_default();
         let mix = (u64::from(first) + 1) << 32 | job.worker as u64;

@@ -16,6 +16,7 @@ use proto::frame::{ClientEvent, ServerEvent, SessionError};
 use crate::plan::{self, Protocol, Service};
 
 mod ces;
+mod course;
 mod custom;
 mod deepgram;
 mod elevenlabs;
@@ -86,6 +87,9 @@ pub trait Dialect {
         Vec::new()
     }
 
+    /// The peer answered the request of a gRPC stream: the head of its response has come, and no refusal.
+    fn answered(&mut self, _to: &mut Exchange) {}
+
     /// Says `event`, in no message, one or several. What the wire has no word for is dropped.
     fn encode(&mut self, event: ClientEvent, to: &mut Exchange);
 
@@ -130,6 +134,11 @@ impl Channel {
     pub fn named(&mut self, headers: &http::HeaderMap) {
         let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default().to_owned();
         self.backend = (text(proto::frame::BACKEND_ID_HEADER), text(proto::frame::BOOT_ID_HEADER));
+    }
+
+    /// The peer answered the request.
+    pub fn answered(&mut self) {
+        self.dialect.answered(&mut self.exchange);
     }
 
     /// Says `event`.

@@ -1,9 +1,10 @@
 //! Pipecat's protobuf transport, with RTVI messages or without.
 //!
-//! A bot with RTVI is accepted when it says `bot-ready`, or anything else; one without (`agent.without_rtvi`) when the connection stands. RTVI names
-//! no responses, but says when the bot begins and stops to speak: they are numbered here. The first audio may overtake `bot-started-speaking`, so
-//! that it begins a response too, except after an interruption: there it is what the bot should not have sent. Where no RTVI message ever came
-//! audio is of response 0, and the caller tells responses apart by their sound.
+//! A bot with RTVI is accepted when it says `bot-ready`, or anything else; one without (`agent.without_rtvi`) when the connection stands.
+//!
+//! No message names a response. RTVI says when the bot begins and stops to speak, but beside the audio and not in step with it: a busy bot was seen
+//! to say `bot-started-speaking` 300 ms after the first of its audio. So all audio is of response 0, and the caller tells responses apart by their
+//! sound; what RTVI says of their ends only helps it.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -29,6 +30,7 @@ const CALLS_MAX: usize = 32;
 
 /// One session.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what was seen of the peer, each by itself")]
 pub(super) struct Pipecat {
     input: AudioFormat,
     output: AudioFormat,
@@ -38,11 +40,8 @@ pub(super) struct Pipecat {
     accepted: bool,
     /// The bot has said something by RTVI.
     rtvi: bool,
-    bot: Bot,
-    /// Of the last response.
-    response: u64,
-    /// The bot says that the user speaks.
-    user_speaks: bool,
+    /// The bot sends frames for its interruptions: what RTVI says of them is no news.
+    interrupts: bool,
     /// Open calls: id, name, arguments.
     calls: Vec<(String, String, Value)>,
     /// Of messages that were sent.
@@ -51,15 +50,6 @@ pub(super) struct Pipecat {
     heard: u64,
     media_us: u64,
     said_goodbye: bool,
-}
-
-/// What the bot does, as far as RTVI tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bot {
-    Quiet,
-    Speaking,
-    /// It was interrupted, and has not begun anew.
-    CutOff,
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,9 +72,7 @@ impl Pipecat {
             tools: Vec::new(),
             accepted: false,
             rtvi: false,
-            bot: Bot::Quiet,
-            response: 0,
-            user_speaks: false,
+            interrupts: false,
             calls: Vec::new(),
             id: 0,
             heard: 0,
@@ -141,7 +129,10 @@ impl Pipecat {
                     self.hear_rtvi(&message.kind, &message.data, to);
                 }
             }
-            Some(Kind::Interruption(_)) => self.interrupted(to),
+            Some(Kind::Interruption(_)) => {
+                self.interrupts = true;
+                self.end(ResponseStatus::Interrupted, to);
+            }
             // RTVI says it too, and says whether it is the last word.
             Some(Kind::Transcription(said)) if !self.rtvi => {
                 self.event(ServerEvent::Transcript { turn: TurnId(0), text: said.text, last: true }, to);
@@ -164,38 +155,15 @@ impl Pipecat {
         if audio.audio.is_empty() {
             return Ok(());
         }
-        if self.rtvi && self.bot == Bot::Quiet {
-            self.begin(to);
-        }
-        let response = ResponseId(if self.rtvi { self.response } else { 0 });
-        let (sequence, timestamp_us) = (self.heard, self.media_us);
+        let (sequence, timestamp_us, response) = (self.heard, self.media_us, ResponseId(0));
         self.heard += 1;
         self.media_us += self.output.duration_us(audio.audio.len());
         self.event(ServerEvent::Audio(AgentAudio { sequence, timestamp_us, payload: audio.audio, response }), to);
         Ok(())
     }
 
-    fn begin(&mut self, to: &mut Exchange) {
-        self.bot = Bot::Speaking;
-        self.response += 1;
-        let response = ResponseId(self.response);
-        self.event(ServerEvent::ResponseStart { response, turn: TurnId(0), text: String::new() }, to);
-    }
-
     fn end(&mut self, status: ResponseStatus, to: &mut Exchange) {
-        if self.bot == Bot::Speaking {
-            self.bot = if status == ResponseStatus::Completed { Bot::Quiet } else { Bot::CutOff };
-            self.event(ServerEvent::ResponseEnd { response: ResponseId(self.response), status, frames: 0 }, to);
-        }
-    }
-
-    fn interrupted(&mut self, to: &mut Exchange) {
-        if self.rtvi {
-            self.end(ResponseStatus::Interrupted, to);
-        } else {
-            let status = ResponseStatus::Interrupted;
-            self.event(ServerEvent::ResponseEnd { response: ResponseId(0), status, frames: 0 }, to);
-        }
+        self.event(ServerEvent::ResponseEnd { response: ResponseId(0), status, frames: 0 }, to);
     }
 
     fn hear_rtvi(&mut self, kind: &str, data: &Value, to: &mut Exchange) {
@@ -204,19 +172,15 @@ impl Pipecat {
         match kind {
             "bot-ready" => self.accept(data.get("about"), to),
             "user-started-speaking" | "user-stopped-speaking" => {
-                self.user_speaks = kind == "user-started-speaking";
-                self.event(ServerEvent::Speech(SpeechMarker { started: self.user_speaks, timestamp_us: 0 }), to);
+                let started = kind == "user-started-speaking";
+                self.event(ServerEvent::Speech(SpeechMarker { started, timestamp_us: 0 }), to);
             }
             "user-transcription" => {
                 let last = data.get("final").and_then(Value::as_bool).unwrap_or(true);
                 self.event(ServerEvent::Transcript { turn: TurnId(0), text: text("text"), last }, to);
             }
-            "bot-tts-started" if self.bot == Bot::CutOff => self.bot = Bot::Quiet,
-            "bot-started-speaking" if self.bot != Bot::Speaking => self.begin(to),
-            // A bot that is cut off stops to speak before it says why.
-            "bot-stopped-speaking" if self.user_speaks => self.end(ResponseStatus::Interrupted, to),
             "bot-stopped-speaking" => self.end(ResponseStatus::Completed, to),
-            "bot-interrupted" => self.end(ResponseStatus::Interrupted, to),
+            "bot-interrupted" if !self.interrupts => self.end(ResponseStatus::Interrupted, to),
             "llm-function-call" => self.called(data, "args", to),
             // What the bot answers itself is told as well: only what the profile declared is ours.
             "llm-function-call-in-progress" if self.tools.contains(&text("function_name")) => self.called(data, "arguments", to),

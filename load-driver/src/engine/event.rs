@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use crate::{
-    ledger::LedgerEntry,
+    ledger::{FailureCause, LedgerEntry},
     record::{Counter, Metric},
     voice::VoiceNews,
 };
@@ -24,6 +24,11 @@ pub enum EngineEvent {
     Interval(IntervalReport),
     /// Sessions that are over, as voice conversations.
     Voice(VoiceNews),
+    /// What backends said with the first failures of these causes.
+    Said {
+        /// One line each, without secrets.
+        reasons: Vec<(FailureCause, String)>,
+    },
     /// A worker has its plan and waits for the start of the run.
     Ready,
     /// The shard is done: every lane is over, every session ended.

@@ -13,6 +13,7 @@ use std::{
 };
 
 use agent_server::runtime::{clock::Clock, ticker::Ticker};
+use proto::frame::ServerEvent;
 use tokio::{
     sync::mpsc::{Sender, error::TrySendError},
     task::LocalSet,
@@ -26,8 +27,9 @@ use super::{
     targets::Targets,
 };
 use crate::{
+    ledger::FailureCause,
     plan::{Plan, Protocol},
-    transport::{self, CLOSE_BOUND, Connector, Inbound, Received},
+    transport::{self, CLOSE_BOUND, Connector, Inbound, Reasons, Received},
 };
 
 /// How long the silence of a finished shard lasts between two looks at its orders.
@@ -72,6 +74,7 @@ fn enter(start: Start) -> io::Result<()> {
 struct Shard {
     core: RefCell<Core>,
     connectors: RefCell<HashMap<Protocol, Rc<dyn Connector>>>,
+    reasons: Reasons,
     panicked: Cell<bool>,
 }
 
@@ -81,6 +84,7 @@ async fn drive(start: Start) -> io::Result<()> {
     let shared = Rc::new(Shard {
         core: RefCell::new(Core::new(shard, plan, options, Ways { targets, routes }, clock)),
         connectors: RefCell::default(),
+        reasons: Reasons::default(),
         panicked: Cell::new(false),
     });
     let mut ticker = Ticker::new()?;
@@ -103,7 +107,7 @@ async fn drive(start: Start) -> io::Result<()> {
             let task = tokio::task::spawn_local(session(Rc::clone(&shared), Rc::clone(&core.tasks), departure, connector));
             core.attach(ticket, task.abort_handle());
         }
-        if tell(&mut core, &events).is_err() {
+        if tell(&mut core, &shared.reasons, &events).is_err() {
             // The controller is gone: nobody wants the rest.
             core.abort();
         }
@@ -113,7 +117,7 @@ async fn drive(start: Start) -> io::Result<()> {
     }
     let core = &shared.core;
     settle(core, clock).await;
-    send_all(core, &events, shard).await;
+    send_all(core, &shared.reasons, &events, shard).await;
     while control.order() != Order::Release && !events.is_closed() {
         tokio::time::sleep(IDLE).await;
     }
@@ -124,12 +128,19 @@ async fn drive(start: Start) -> io::Result<()> {
 impl Shard {
     fn connector(&self, protocol: Protocol, options: transport::TransportOptions) -> Rc<dyn Connector> {
         let mut connectors = self.connectors.borrow_mut();
-        Rc::clone(connectors.entry(protocol).or_insert_with(|| transport::connector(protocol, options).into()))
+        Rc::clone(connectors.entry(protocol).or_insert_with(|| transport::connector(protocol, options, self.reasons.clone()).into()))
     }
 }
 
 /// Sends what is due, as far as there is room: what does not fit stays where it is and goes with the next.
-fn tell(core: &mut Core, events: &Sender<EngineEvent>) -> Result<(), ()> {
+fn tell(core: &mut Core, reasons: &Reasons, events: &Sender<EngineEvent>) -> Result<(), ()> {
+    if reasons.any() {
+        match events.try_reserve() {
+            Ok(place) => place.send(EngineEvent::Said { reasons: reasons.take() }),
+            Err(TrySendError::Full(())) => return Ok(()),
+            Err(TrySendError::Closed(())) => return Err(()),
+        }
+    }
     for (due, take) in [
         (core.voice_due(), Core::take_voice as fn(&mut Core) -> EngineEvent),
         (core.ledger_due(), Core::take_ledger),
@@ -154,12 +165,13 @@ async fn settle(core: &RefCell<Core>, clock: Clock) {
     }
 }
 
-async fn send_all(core: &RefCell<Core>, events: &Sender<EngineEvent>, shard: usize) {
+async fn send_all(core: &RefCell<Core>, reasons: &Reasons, events: &Sender<EngineEvent>, shard: usize) {
+    let said = reasons.any().then(|| EngineEvent::Said { reasons: reasons.take() });
     let last = {
         let mut core = core.borrow_mut();
         [core.take_voice(), core.take_interval(), core.take_ledger(), EngineEvent::Done { shard }]
     };
-    for event in last {
+    for event in said.into_iter().chain(last) {
         // A controller that is gone does not want them.
         let _ = events.send(event).await;
     }
@@ -183,7 +195,7 @@ impl Drop for Watch {
 /// The task of one session: connects, then hands what comes in to the caller.
 async fn session(shard: Rc<Shard>, alive: Rc<()>, departure: Departure, connector: Rc<dyn Connector>) {
     let watch = Watch { shard: Rc::clone(&shard), _alive: alive };
-    let (ticket, backend) = (departure.ticket, departure.dial.backend);
+    let (ticket, backend, service) = (departure.ticket, departure.dial.backend, Arc::clone(&departure.dial.service));
     let stream = match connector.open(departure.dial).await {
         Ok(stream) => stream,
         Err(cause) => return shard.core.borrow_mut().closed(ticket, cause),
@@ -192,6 +204,11 @@ async fn session(shard: Rc<Shard>, alive: Rc<()>, departure: Departure, connecto
     let mut flow = shard.core.borrow_mut().connected(ticket, stream.link, stream.fresh);
     while flow == Flow::Continue {
         let received = poll_fn(|cx| inbound.poll_next(cx)).await;
+        if let Received::Event(ServerEvent::Error(error)) = &received
+            && error.fatal
+        {
+            shard.reasons.note(FailureCause::of_error(error.code), &service.connection, || error.message.clone());
+        }
         let mut core = shard.core.borrow_mut();
         flow = match received {
             Received::Event(event) => core.event(ticket, event),

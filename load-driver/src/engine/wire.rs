@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EngineEvent, IntervalReport, ScenarioInterval};
 use crate::{
-    ledger::LedgerEntry,
+    ledger::{FailureCause, LedgerEntry},
     record::{Counter, Metric, histogram::LIMIT_US},
     voice::VoiceNews,
 };
@@ -51,6 +51,7 @@ enum Head {
     Ledger { shard: usize, entries: Vec<LedgerEntry>, complete_to_us: u64 },
     Interval { shard: usize, from_us: u64, to_us: u64, active: u64, speaking: u64, warmup: bool, scenarios: Vec<Scenario> },
     Voice(VoiceNews),
+    Said { reasons: Vec<(FailureCause, String)> },
     Ready,
     Done { shard: usize },
     Fatal { message: String },
@@ -85,6 +86,7 @@ pub fn write_event(out: &mut impl Write, event: EngineEvent) -> Result<(), WireE
             Head::Interval { shard, from_us, to_us, active, speaking, warmup, scenarios }
         }
         EngineEvent::Voice(news) => Head::Voice(news),
+        EngineEvent::Said { reasons } => Head::Said { reasons },
         EngineEvent::Ready => Head::Ready,
         EngineEvent::Done { shard } => Head::Done { shard },
         EngineEvent::Fatal { message } => Head::Fatal { message },
@@ -154,6 +156,7 @@ fn parse(frame: &[u8]) -> Result<EngineEvent, WireError> {
             EngineEvent::Interval(IntervalReport { shard, from_us, to_us, active, speaking, warmup, scenarios })
         }
         Head::Voice(news) => EngineEvent::Voice(news),
+        Head::Said { reasons } => EngineEvent::Said { reasons },
         Head::Ready => EngineEvent::Ready,
         Head::Done { shard } => EngineEvent::Done { shard },
         Head::Fatal { message } => EngineEvent::Fatal { message },
@@ -199,7 +202,7 @@ mod tests {
     use proto::ids::PlanIndex;
 
     use super::*;
-    use crate::ledger::{FailureCause, LedgerEvent};
+    use crate::ledger::LedgerEvent;
 
     fn entry(index: u64) -> LedgerEntry {
         LedgerEntry {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::{Balancer, BalancerConfig, Engine, EngineEvent, EngineHandle, EngineOptions, Targets, wire};
-use crate::plan::Plan;
+use crate::plan::{Connection, Plan};
 
 /// Events that may wait for the pipe.
 const EVENTS: usize = 256;
@@ -32,8 +32,11 @@ pub struct WorkerJob {
     pub workers: usize,
     /// Only these scenarios, by number; none takes all.
     pub scenarios: Option<Vec<u16>>,
-    /// `host:port` of the backends, in order.
+    /// `host:port` or URLs of the backends, in order, secrets and all.
     pub targets: Vec<String>,
+    /// How they are reached. The profile's own may be masked.
+    #[serde(default)]
+    pub connection: Connection,
     /// How to run.
     pub options: EngineOptions,
 }
@@ -58,7 +61,7 @@ pub enum WorkerCommand {
     Target {
         /// Which.
         index: usize,
-        /// `host:port`.
+        /// `host:port` or a URL.
         authority: String,
     },
 }
@@ -126,7 +129,7 @@ fn prepare(input: &mut impl BufRead, build: impl FnOnce(&WorkerJob) -> anyhow::R
     input.read_line(&mut line).context("failed to read the worker's job")?;
     let job: WorkerJob = serde_json::from_str(&line).context("failed to parse the worker's job")?;
     let work = build(&job).context("failed to build the worker's plan")?;
-    let targets = Arc::new(Targets::resolve(&job.targets)?);
+    let targets = Arc::new(Targets::resolve_with(&job.targets, &job.connection)?);
     let start = |config| Balancer::start(&config, &targets).context("failed to listen to the backends");
     let mut balancer = work.balancer.map(start).transpose()?;
     if let Some(balancer) = &mut balancer {

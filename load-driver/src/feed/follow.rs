@@ -23,7 +23,7 @@ use super::Hear;
 use crate::{
     engine::{Target, Targets},
     profile::ReportSource,
-    transport::cause::chain,
+    transport::{cause::chain, given_headers},
 };
 
 /// Longest wait for TCP, and for the head of the answer.
@@ -72,7 +72,7 @@ impl From<Status> for Over {
 impl Follower {
     pub(super) async fn follow(mut self) {
         self.join().await;
-        if self.source == ReportSource::OutOfBand {
+        if self.source == ReportSource::OutOfBand && self.is_asked_plainly() {
             self.listen().await;
         }
         self.watch().await;
@@ -118,6 +118,19 @@ impl Follower {
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Load reports are asked for where sessions go, without TLS.
+    fn is_asked_plainly(&self) -> bool {
+        let Ok(target) = self.target() else { return true };
+        if target.endpoint.tls.is_some() {
+            tracing::warn!(
+                "backend {} ({}) is reached over TLS: its load is heard with its sessions' answers, and not out of band",
+                self.backend,
+                target.name
+            );
+        }
+        target.endpoint.tls.is_none()
     }
 
     fn warn(&self, status: &Status) {
@@ -169,6 +182,10 @@ impl Follower {
             report_interval: prost_types::Duration::try_from(self.report_interval).ok(),
             request_cost_names: Vec::new(),
         };
+        let mut request = tonic::Request::new(request);
+        // A server that asks sessions for a key asks for one here as well.
+        let headers = given_headers(self.targets.connection()).map_err(|e| Over::Unreachable(Status::unauthenticated(e.to_string())))?;
+        request.metadata_mut().as_mut().extend(headers);
         let late = |_| Status::deadline_exceeded("no answer in time");
         Ok(timeout(CONNECT_TIMEOUT, client.stream_core_metrics(request)).await.map_err(late)??.into_inner())
     }

@@ -99,11 +99,17 @@ pub enum FailureCause {
     ConnectTimeout,
     /// The process has no file descriptor left.
     TooManyFiles,
+    /// The TLS handshake failed: a certificate, of one side or the other, or a port that does not speak TLS.
+    Tls,
     /// What answers does not speak the protocol.
     NotAnAgent,
-    /// Admission refused: `RESOURCE_EXHAUSTED`, close code 1013.
+    /// The peer wants to be shown who asks, or does not let them: 401, 403, UNAUTHENTICATED, `PERMISSION_DENIED`, close codes 3000, 3003, 4401, 4403.
+    Unauthorized,
+    /// Nothing is served at this path: 404, UNIMPLEMENTED, close code 4404.
+    NotFound,
+    /// Admission refused: `RESOURCE_EXHAUSTED`, close code 1013, 429, 503 with `Retry-After`.
     Rejected,
-    /// The backend drains: UNAVAILABLE, close code 1001.
+    /// The backend drains: UNAVAILABLE, close code 1001, 503.
     Draining,
     /// The driver's own balancer had no backend that may be picked. In a funnel that is a refusal, like [`Self::Rejected`].
     NoBackend,
@@ -113,6 +119,8 @@ pub enum FailureCause {
     Reset,
     /// The stream ended without goodbye.
     Eof,
+    /// The peer closed for a rule of its own: close code 1008, or one of 3000 to 4999 that says no more.
+    Policy,
     /// The peer broke the protocol.
     Protocol,
     /// The peer ended the session with this error.
@@ -121,4 +129,15 @@ pub enum FailureCause {
     Aborted,
     /// The worker process that held it is gone.
     WorkerLost,
+}
+
+impl FailureCause {
+    /// Of a session that the peer ended with an error.
+    pub const fn of_error(code: ErrorCode) -> Self {
+        match code {
+            ErrorCode::Overloaded => Self::Rejected,
+            ErrorCode::Draining => Self::Draining,
+            code => Self::ServerError(code),
+        }
+    }
 }

@@ -193,7 +193,10 @@ const fn may_have_started(how: How, front: bool) -> bool {
             | FailureCause::Unreachable
             | FailureCause::ConnectTimeout
             | FailureCause::TooManyFiles
+            | FailureCause::Tls
             | FailureCause::NotAnAgent
+            | FailureCause::Unauthorized
+            | FailureCause::NotFound
             | FailureCause::Rejected
             | FailureCause::Draining
             | FailureCause::NoBackend

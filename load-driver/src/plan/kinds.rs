@@ -107,7 +107,7 @@ impl Dialect {
 
     /// It says when a response that was said in full is over.
     pub const fn signals_ends(self) -> bool {
-        !matches!(self, Self::Twilio | Self::Elevenlabs | Self::Custom)
+        !matches!(self, Self::Twilio | Self::Pipecat | Self::Elevenlabs | Self::Custom)
     }
 
     /// It always shows what was heard of the user (onsets, turns, transcripts); of the others a session shows it or does not.
@@ -115,9 +115,9 @@ impl Dialect {
         matches!(self, Self::Native | Self::OpenaiRealtime | Self::Deepgram)
     }
 
-    /// It never says where a response begins and ends: the caller tells by the audio ([`crate::caller`]).
+    /// It never says where a response begins and ends, or not so that it could be relied on: the caller tells by the audio ([`crate::caller`]).
     pub const fn infers_responses(self) -> bool {
-        matches!(self, Self::Twilio | Self::Elevenlabs)
+        matches!(self, Self::Twilio | Self::Pipecat | Self::Elevenlabs)
     }
 }
 

@@ -17,6 +17,7 @@ mod outline;
 mod scenario;
 mod service;
 mod session;
+pub mod variables;
 
 use std::{sync::Arc, time::Duration};
 

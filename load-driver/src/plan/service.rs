@@ -1,14 +1,20 @@
 //! What is spoken to whom: all that a stream's opening and its translator need to know beyond the session itself.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use proto::audio::AudioFormat;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Dialect;
-use crate::profile::Custom;
+use super::{
+    Dialect,
+    variables::{expand, has_variable},
+};
+use crate::profile::{MASK, Script, is_secret_name};
 
 /// The service that a scenario's sessions use.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -22,7 +28,7 @@ pub struct Service {
     /// What the backend is asked for.
     pub agent: Agent,
     /// What is spoken, where `dialect` is `custom`.
-    pub custom: Option<Custom>,
+    pub custom: Option<Arc<Script>>,
     /// How the backend is reached.
     pub connection: Connection,
 }
@@ -67,7 +73,7 @@ pub enum TurnDetection {
 }
 
 /// How the backends of a run are reached. Values may hold `${NAME}`, an environment variable; what it holds is never printed or stored.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of connection settings")]
 pub struct Connection {
     /// HTTP headers of every stream.
@@ -88,11 +94,72 @@ pub struct Connection {
     /// PEM file of its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
+    /// Values that are in no file, because they were given on the command line: of headers and parameters by name, and subprotocols.
+    #[serde(skip)]
+    pub private: BTreeSet<String>,
 }
 
 impl Connection {
     /// As when nothing is said.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// As it may be stored and shown: literal values that were given on the command line, or go by the name of a secret, are masked.
+    pub fn shown(&self) -> Self {
+        let mask = |(name, value): (&String, &String)| {
+            let hidden = self.private.contains(name) || is_secret_name(name);
+            (name.clone(), if hidden { masked(value) } else { value.clone() })
+        };
+        let offered = |name: &String| if self.private.contains(name) || is_secret_name(name) { masked(name) } else { name.clone() };
+        Self {
+            headers: self.headers.iter().map(mask).collect(),
+            query: self.query.iter().map(mask).collect(),
+            subprotocols: self.subprotocols.iter().map(offered).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Every value that may hold a variable, under the path of its key.
+    pub fn values(&self) -> impl Iterator<Item = ([String; 2], &str)> {
+        let headers = self.headers.iter().map(|(name, value)| (["headers".to_owned(), name.clone()], value.as_str()));
+        let query = self.query.iter().map(|(name, value)| (["query".to_owned(), name.clone()], value.as_str()));
+        let offered = self.subprotocols.iter().enumerate();
+        headers.chain(query).chain(offered.map(|(at, name)| (["subprotocols".to_owned(), at.to_string()], name.as_str())))
+    }
+
+    /// What is no secret of the text, every other value of this connection masked in it.
+    pub fn scrub(&self, text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
+        let mut text = text.to_owned();
+        for ([_, name], value) in self.values() {
+            if !(has_variable(value) || self.private.contains(&name) || self.private.contains(value) || is_secret_name(&name)) {
+                continue;
+            }
+            let Ok(value) = expand(value, &lookup) else { continue };
+            // With its scheme, `Bearer` for one, and without.
+            for secret in std::iter::once(value.as_str()).chain(value.split([' ', '.'])).filter(|part| part.len() >= SECRET_LENGTH) {
+                text = text.replace(secret, MASK);
+            }
+        }
+        text
+    }
+}
+
+/// A shorter word is none that anybody keeps secret, and may be anywhere in a text.
+const SECRET_LENGTH: usize = 4;
+
+/// A value that is hidden. One that names a variable says nothing of what that holds, and is shown.
+fn masked(value: &str) -> String {
+    if has_variable(value) { value.to_owned() } else { MASK.to_owned() }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("headers", &self.headers.keys())
+            .field("query", &self.query.keys())
+            .field("ca", &self.ca)
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
     }
 }

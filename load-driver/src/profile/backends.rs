@@ -12,7 +12,7 @@ use serde::{
     de::{self, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{Span, target::is_host_port, validate::Checker};
+use super::{Span, url::is_host_port, validate::Checker};
 
 /// Backends that `run` and `simulate` know one by one, or a name that gives them.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,6 +1,6 @@
 //! Checks of a profile as a whole: what its parts say of each other.
 
-use super::{Document, Profile, ProfileError, Reach, Scenario, Span, scenario::World, validate::Checker};
+use super::{Document, Profile, ProfileError, Reach, Scenario, Span, connection, scenario::World, validate::Checker};
 use crate::{
     arrival,
     balance::{Expectation, Prediction},
@@ -14,6 +14,8 @@ impl Profile {
         self.check_servers(&mut c, document);
         self.check_routing(&mut c);
         self.check_predictions(&mut c);
+        self.check_schemes(&mut c);
+        c.within("connection", |c| connection::check(&self.connection, c));
         c.within("driver", |c| self.driver.check(c));
         c.within("counters", |c| self.counters.check(c));
         let world = World { embedded: self.is_embedded(), backends: self.choices(), audio: &self.library() };

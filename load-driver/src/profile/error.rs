@@ -82,6 +82,9 @@ pub enum ProfileError {
         /// As given.
         text: String,
     },
+    /// A flag about the connection, with a variable that is not set.
+    #[error("{0}")]
+    Connection(String),
     /// The file does not say what a profile says.
     #[error("{}", render(.0))]
     Invalid(Vec<Diagnostic>),

@@ -227,7 +227,7 @@ impl fmt::Display for Fleet {
             Reach::Embedded => write!(f, "{many} {backends} that the run starts")?,
             Reach::Direct => write!(f, "{many} {backends} that run already")?,
             Reach::Discovered(discovery) => write!(f, "every address of {}", discovery.dns)?,
-            Reach::Front(front) => write!(f, "{many} {backends} behind the balancer {}", front.address)?,
+            Reach::Front(front) => write!(f, "{many} {backends} behind the balancer {}", front.shown())?,
         }
         let joins = self.members.iter().filter(|member| member.joins > Micros::ZERO).map(|member| ("joins", member.joins));
         let killed = self.members.iter().filter_map(|member| member.killed).map(|(at, _)| ("is killed", at));

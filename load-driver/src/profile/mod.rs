@@ -6,6 +6,7 @@
 
 mod backends;
 mod check;
+mod connection;
 mod conversation;
 mod custom;
 mod decode;
@@ -24,7 +25,9 @@ mod shipped;
 mod target;
 mod threshold;
 mod units;
+mod url;
 mod validate;
+mod words;
 
 use std::{
     collections::BTreeMap,
@@ -32,14 +35,15 @@ use std::{
 };
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use self::document::{Entry, Node, Value};
 pub(crate) use self::error::nearest;
 pub use self::{
     backends::{BackendEntry, Backends, Discovery},
+    connection::{header_error, is_wrong_subprotocol},
     conversation::{BargeIn, Cancel, Conversation, Say, Says, Tool, Turn},
-    custom::Custom,
+    custom::{Custom, Fill, Hole, Kind, Rule, Script, Template},
     document::Document,
     driver::{Counters, Driver, Http2, VoiceFaults},
     ends::{Ends, WeightedEnd},
@@ -54,6 +58,7 @@ pub use self::{
     target::{Address, Target},
     threshold::Threshold,
     units::{Dist, Span},
+    url::{MASK, Scheme, TargetUrl, is_secret_name, shown},
 };
 use crate::{arrival, audio::Library, balance::Tolerance, plan::Connection};
 
@@ -98,7 +103,7 @@ pub struct Profile {
     #[serde(default)]
     pub driver: Driver,
     /// How backends are reached that want more than an address: headers, certificates.
-    #[serde(default, skip_serializing_if = "Connection::is_default")]
+    #[serde(default, skip_serializing_if = "Connection::is_default", serialize_with = "shown_connection")]
     pub connection: Connection,
     /// How the backends' counters are watched.
     #[serde(default)]
@@ -115,6 +120,11 @@ pub struct Profile {
 
 const fn one() -> u64 {
     1
+}
+
+/// Results hold the profile, and must hold no secret.
+fn shown_connection<S: Serializer>(connection: &Connection, serializer: S) -> Result<S::Ok, S::Error> {
+    connection.shown().serialize(serializer)
 }
 
 /// Where a profile comes from.

@@ -1,11 +1,13 @@
 //! Values that are set over the file: `--set path.to.key=value` and `LOAD_DRIVER_*`.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use super::{
     document::{Document, Entry, Node, Value, parse_value},
     error::{Diagnostic, Place, ProfileError, nearest},
+    url::{MASK, shown},
 };
+use crate::plan::variables::has_variable;
 
 /// One value over the file's. Later ones win: give the environment's first, then the flags.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +24,8 @@ impl Override {
             .split_once('=')
             .filter(|(path, _)| !path.is_empty() && path.split('.').all(|step| !step.trim().is_empty()))
             .ok_or_else(|| ProfileError::Override { text: text.to_owned() })?;
-        Ok(Self { path: path.trim().to_owned(), value: value.to_owned(), origin: format!("--set {text}").into() })
+        let path = path.trim().to_owned();
+        Ok(Self { origin: format!("--set {path}={}", shown_value(&path, value)).into(), path, value: value.to_owned() })
     }
 
     /// The seed, as a flag or variable gives it; `origin` is shown in errors.
@@ -30,10 +33,17 @@ impl Override {
         Self { path: "seed".to_owned(), value: value.to_owned(), origin: origin.into() }
     }
 
-    /// The target, as a flag or variable gives it: `embedded`, or addresses with commas between them.
+    /// The target, as a flag or variable gives it: `embedded`, or addresses and URLs with commas between them.
     pub fn target(value: &str, origin: &str) -> Self {
-        let value = if value.trim() == "embedded" { value.to_owned() } else { format!("[{value}]") };
-        Self { path: "target".to_owned(), value, origin: origin.into() }
+        // In quotes: a URL holds much that YAML has a meaning for.
+        let quoted = |one: &str| format!("'{}'", one.trim().replace('\'', "''"));
+        let listed = || format!("[{}]", value.split(',').map(quoted).collect::<Vec<_>>().join(", "));
+        let yaml = match value.trim() {
+            "embedded" => value.to_owned(),
+            maps if maps.starts_with('{') => format!("[{maps}]"),
+            _ => listed(),
+        };
+        Self { path: "target".to_owned(), value: yaml, origin: origin.into() }
     }
 
     /// Those of the environment: `LOAD_DRIVER_SEED`, `LOAD_DRIVER_TARGET`.
@@ -41,7 +51,7 @@ impl Override {
         let mut found: Vec<Self> = variables
             .into_iter()
             .filter_map(|(name, value)| {
-                let origin = format!("{name}={value}");
+                let origin = format!("{name}={}", shown_value("target", &value));
                 match name.as_str() {
                     "LOAD_DRIVER_SEED" => Some(Self::seed(&value, &origin)),
                     "LOAD_DRIVER_TARGET" => Some(Self::target(&value, &origin)),
@@ -75,6 +85,17 @@ impl Override {
         let outcome = insert(&mut root, &steps, 0, node, &place);
         document.root = root;
         outcome.or_else(|refusal| refuse(document, refusal))
+    }
+}
+
+/// As errors may show it: secrets of a URL, and of what is sent with every stream, are masked.
+fn shown_value<'a>(path: &str, value: &'a str) -> Cow<'a, str> {
+    match path.split('.').next() {
+        Some("connection") if !has_variable(value) => MASK.into(),
+        Some("target") if value.contains('?') || value.contains('@') => {
+            value.split(',').map(|one| shown(one).into_owned()).collect::<Vec<_>>().join(",").into()
+        }
+        _ => value.into(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `scenarios`: who speaks how, how many at once, and how it ends.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
 use proto::audio::AudioFormat;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
     conversation::Conversation,
-    custom::Custom,
+    custom::{Custom, Script},
     ends::Ends,
     error::nearest,
     units::{Dist, Span},
@@ -160,7 +160,8 @@ impl Scenario {
     pub fn service(&self, connection: Connection) -> Service {
         // Formats that do not go together were refused by the check.
         let (input, output) = self.dialect.formats_of(self.format).unwrap_or_default();
-        Service { dialect: self.dialect, input, output, agent: self.agent.clone(), custom: self.custom.clone(), connection }
+        let custom = self.custom.as_ref().map(|custom| Arc::new(Script::of(custom)));
+        Service { dialect: self.dialect, input, output, agent: self.agent.clone(), custom, connection }
     }
 
     /// Some of its sessions are ended by a kill of a process.
@@ -233,6 +234,10 @@ impl Scenario {
                 help,
             );
         }
+        if let Some(custom) = &self.custom {
+            c.within("custom", |c| custom.check(c));
+        }
+        self.check_words(c);
     }
 
     fn check_keys(&self, c: &mut Checker<'_>) {

@@ -14,6 +14,8 @@ use super::{
 
 /// What the run itself says to every backend that it starts.
 const KEYS_OF_THE_RUN: [&str; 4] = ["listen", "admin_listen", "backend_id", "stop_on_stdin_eof"];
+/// What only a server that is started by somebody else may have.
+const KEYS_OF_OTHERS: [&str; 6] = ["tls_listen", "tls_cert", "tls_key", "tls_self_signed", "tls_client_ca", "auth_token"];
 
 impl Profile {
     /// `server`, those of single backends, and what both come to.
@@ -60,6 +62,13 @@ fn judge(c: &mut Checker<'_>, entry: &Entry) -> bool {
     for key in KEYS_OF_THE_RUN {
         if let Some(found) = entry.node.get(key) {
             c.at(found.node.place.clone(), format!("`{key}` is set by the run itself for each backend"), Some("drop it".to_owned()));
+            right = false;
+        }
+    }
+    for key in KEYS_OF_OTHERS {
+        if let Some(found) = entry.node.get(key) {
+            let message = format!("`{key}` is not for backends that the run starts: it speaks to them plainly");
+            c.at(found.node.place.clone(), message, Some("start agent-server yourself, and give its URL as `target`".to_owned()));
             right = false;
         }
     }

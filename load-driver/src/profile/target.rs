@@ -9,7 +9,10 @@ use serde::{
     ser::SerializeMap,
 };
 
-use super::validate::Checker;
+use super::{
+    url::{TargetUrl, is_host_port, shown},
+    validate::Checker,
+};
 
 /// Whom the sessions are opened against.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,21 +35,42 @@ impl Default for Target {
 /// A backend that runs already.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Address {
-    /// `host:port` of its sessions.
+    /// `host:port` of its sessions, or a URL.
+    #[serde(serialize_with = "shown_address")]
     pub address: String,
-    /// `host:port` of its counters; absent: the sessions' port + 1.
+    /// `host:port` of its counters; absent: the sessions' port + 1, and none for a URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
 }
 
+/// Results hold it, and must hold no secret.
+fn shown_address<S: Serializer>(address: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&shown(address))
+}
+
 impl Address {
-    /// `host:port` of the counters.
+    /// `host:port` of the counters. Next door to a URL there may be anything.
     pub fn admin(&self) -> Option<String> {
         self.admin.clone().or_else(|| {
+            if self.is_url() {
+                return None;
+            }
             let (host, port) = self.address.rsplit_once(':')?;
             let port = port.parse::<u16>().ok()?.checked_add(1)?;
             Some(format!("{host}:{port}"))
         })
+    }
+}
+
+impl Address {
+    /// It says more than `host:port`.
+    pub fn is_url(&self) -> bool {
+        self.address.contains("://")
+    }
+
+    /// For people: without secrets.
+    pub fn shown(&self) -> Cow<'_, str> {
+        shown(&self.address)
     }
 }
 
@@ -61,35 +85,25 @@ impl Target {
             Self::Embedded { backends } => Self::check_embedded(c, *backends),
             Self::Addresses(all) => {
                 if all.is_empty() {
-                    c.here("the list of addresses is empty", "write `target: embedded` or give host:port");
+                    c.here("the list of addresses is empty", "write `target: embedded`, or give host:port or a URL");
                 }
                 let mut seen = BTreeSet::new();
                 for (at, address) in all.iter().enumerate() {
                     let at = at.to_string();
                     if !seen.insert(&address.address) {
-                        let message = format!("`{}` is there twice: its sessions would be counted twice", address.address);
+                        let message = format!("`{}` is there twice: its sessions would be counted twice", address.shown());
                         c.error(&at, message, "drop one of both");
                     }
-                    for text in std::iter::once(&address.address).chain(&address.admin) {
-                        if !is_host_port(text) {
-                            c.error(&at, format!("`{text}` is not host:port"), "write for example 127.0.0.1:7000");
-                        }
+                    if let Err(message) = TargetUrl::parse(&address.address) {
+                        c.error(&at, message, "write for example 127.0.0.1:7000 or wss://agents.example/v1/realtime");
+                    }
+                    if let Some(text) = address.admin.iter().find(|text| !is_host_port(text)) {
+                        c.error(&at, format!("`{text}` is not host:port"), "write for example 127.0.0.1:7001");
                     }
                 }
             }
         }
     }
-}
-
-/// `host:port`, the host a name, an IPv4 address or an IPv6 address in brackets.
-pub(super) fn is_host_port(text: &str) -> bool {
-    let text = text.strip_prefix("http://").map_or(text, |_| "");
-    text.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty()
-            && !host.contains(['/', ' '])
-            && (!host.contains(':') || (host.starts_with('[') && host.ends_with(']')))
-            && port.parse::<u16>().is_ok_and(|port| port > 0)
-    })
 }
 
 impl Serialize for Target {
@@ -130,11 +144,15 @@ impl<'de> Visitor<'de> for TargetVisitor {
     type Value = Target;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("`embedded`, {embedded: {backends: N}} or a list of host:port")
+        f.write_str("`embedded`, a URL, {embedded: {backends: N}} or a list of host:port and URLs")
     }
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<Target, E> {
-        if value == "embedded" { Ok(Target::default()) } else { Err(E::invalid_value(Unexpected::Str(value), &self)) }
+        match value {
+            "embedded" => Ok(Target::default()),
+            url if url.contains("://") => Ok(Target::Addresses(vec![Address { address: url.to_owned(), admin: None }])),
+            other => Err(E::invalid_value(Unexpected::Str(other), &self)),
+        }
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Target, A::Error> {
@@ -167,9 +185,9 @@ impl<'de> Deserialize<'de> for Address {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LongAddress {
-    /// `host:port` of the sessions.
+    /// `host:port` of the sessions, or a URL: ws, wss (WebSocket), http, https (gRPC).
     address: String,
-    /// `host:port` of the counters; absent: the sessions' port + 1.
+    /// `host:port` of the counters; absent: the sessions' port + 1, and none for a URL.
     admin: Option<String>,
 }
 
@@ -179,7 +197,7 @@ impl<'de> Visitor<'de> for AddressVisitor {
     type Value = Address;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("host:port, or {address: host:port, admin: host:port}")
+        f.write_str("host:port, a URL, or {address: host:port or a URL, admin: host:port}")
     }
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<Address, E> {
@@ -200,9 +218,10 @@ impl JsonSchema for Target {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let (embedded, address) = (generator.subschema_for::<Embedded>(), generator.subschema_for::<LongAddress>());
         json_schema!({
-            "description": "Whom the sessions are opened against: `embedded` starts agent-server processes for the run; a list of addresses uses what runs.",
+            "description": "Whom the sessions are opened against: `embedded` starts agent-server processes for the run; a URL or a list of addresses uses what runs.",
             "anyOf": [
                 { "const": "embedded" },
+                { "type": "string", "pattern": "^[A-Za-z]+://" },
                 { "type": "object", "properties": { "embedded": embedded }, "required": ["embedded"], "additionalProperties": false },
                 { "type": "array", "minItems": 1, "items": { "anyOf": [{ "type": "string" }, address] } }
             ]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::text::{count, ms, percent, seconds, table};
+use super::text::{Lines, count, ms, percent, seconds, table};
 use crate::record::{Counter, Metric, Registry, histogram};
 use crate::threshold::evaluate::whole_of;
 
@@ -90,7 +90,8 @@ impl Behaviour {
         let length = |ms: f64| seconds(ms / 1_000.0);
         let pace = self.real_time_factor.map_or_else(|| "-".to_owned(), |factor| format!("{factor:.3}"));
         let talk_over = self.talk_over_rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.1} %", rate * 100.0));
-        let mut shown = table(
+        let mut shown = Lines::default();
+        let rows = table(
             &["", "count", "of", "share"],
             &[
                 share("missed responses", self.missed_responses, "turns"),
@@ -104,9 +105,9 @@ impl Behaviour {
         );
         if let (Some(p95), Some(max)) = (self.audio_gap_p95_ms, self.audio_gap_max_ms) {
             let lost = length(self.underrun_ms);
-            shown += &format!("  underruns took {lost} of playout: gap p95 {} ms, max {} ms\n", ms(p95), ms(max));
+            shown.line(format_args!("  underruns took {lost} of playout: gap p95 {} ms, max {} ms", ms(p95), ms(max)));
         }
-        shown
+        rows + &shown.into_text()
     }
 }
 

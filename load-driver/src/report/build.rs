@@ -130,6 +130,8 @@ pub struct Known {
     pub costs: Vec<super::summary::ProcessCost>,
     /// Workers that were lost other than by the plan.
     pub workers_lost: u64,
+    /// What was said with the first failure of each cause, by its name.
+    pub said: BTreeMap<String, String>,
     /// Quality of balance.
     pub balance: Option<crate::balance::Balance>,
     /// With every default and override in it.
@@ -160,6 +162,7 @@ pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons
         scenarios: scenarios(registry, funnels),
         convergence: known.convergence,
         errors: funnels.errors(None),
+        error_messages: known.said,
         generator: known.generator,
         costs: known.costs,
         workers_lost: known.workers_lost,

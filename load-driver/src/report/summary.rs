@@ -58,6 +58,9 @@ pub struct Summary {
     pub convergence: Vec<ConvergenceRow>,
     /// Failed sessions by cause.
     pub errors: BTreeMap<String, u64>,
+    /// What the other side, or the network, said with the first failure of a cause: one line each, cut, without secrets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub error_messages: BTreeMap<String, String>,
     /// The driver on itself.
     pub generator: GeneratorHealth,
     /// What driver and backends cost.

@@ -309,8 +309,36 @@ fn balance(balance: Option<&Balance>, style: Style) -> String {
 fn errors(s: &Summary, style: Style) -> String {
     let mut errors: Vec<(&String, &u64)> = s.errors.iter().collect();
     errors.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
-    let line = |(cause, n): (&String, &u64)| format!("  {:>8}  {cause}\n", count(*n));
-    section(style, "failed sessions by cause", &errors.into_iter().map(line).collect::<Vec<_>>().concat())
+    let mut body = Lines::default();
+    for (cause, n) in errors {
+        let hint = hint(cause).map(|hint| format!(": {hint}")).unwrap_or_default();
+        body.line(format_args!("  {:>8}  {cause}{hint}", count(*n)));
+        if let Some(said) = s.error_messages.get(cause) {
+            body.line(format_args!("            first said: {said}"));
+        }
+    }
+    section(style, "failed sessions by cause", &body.into_text())
+}
+
+/// What to do about a cause that the user can mend.
+fn hint(cause: &str) -> Option<&'static str> {
+    Some(match cause {
+        "connection_refused" => "nobody listens there; check host and port",
+        "unreachable" => "no route to the target, or its name is not known",
+        "connect_timeout" => "no answer in time; check host and port, or raise driver.connect_timeout",
+        "too_many_files" => "raise the limit of open files (ulimit -n)",
+        "tls" => "check the scheme and the certificates (connection.ca, --ca; certificate and key)",
+        "not_an_agent" => "what answers does not speak this protocol; check target, dialect and path",
+        "unauthorized" => "check the key (connection.headers, --header 'Authorization: Bearer ${NAME}')",
+        "not_found" => "check the path of the target and the dialect",
+        "rejected" => "the backend is full or limits the rate; ask for fewer sessions, or more slowly",
+        "draining" => "the backend is going away",
+        "no_backend" => "the balancer had no backend to pick",
+        "start_timeout" => "connected, and no session began in time; check dialect and agent",
+        "policy" => "the backend closed for a rule of its own; its words say which",
+        "protocol" => "the backend said what this dialect does not know; check the dialect",
+        _ => return None,
+    })
 }
 
 fn generator(s: &Summary, style: Style) -> String {

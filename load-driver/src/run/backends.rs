@@ -131,6 +131,13 @@ async fn spawn(
         .args(["--listen", &listen.to_string(), "--admin-listen", &admin.to_string()])
         .args(["--backend-id", &format!("backend-{index}"), "--stop-on-stdin-eof"])
         .args(&spec.flags)
+        // The run speaks to it plainly, whatever its own environment says of other servers.
+        .env_remove("AGENT_SERVER_AUTH_TOKEN")
+        .env_remove("AGENT_SERVER_TLS_LISTEN")
+        .env_remove("AGENT_SERVER_TLS_CERT")
+        .env_remove("AGENT_SERVER_TLS_KEY")
+        .env_remove("AGENT_SERVER_TLS_SELF_SIGNED")
+        .env_remove("AGENT_SERVER_TLS_CLIENT_CA")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(stderr)

@@ -118,6 +118,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         driver: Usage::default(),
         backends: usage,
         workers_lost: 0,
+        said: BTreeMap::new(),
         stopped_early: None,
         reasons: Vec::new(),
         engine: Some(engine),
@@ -200,7 +201,8 @@ fn start_workers(
             worker: 0,
             workers: 1,
             scenarios: Some(vec![*scenario]),
-            targets: set.targets.authorities(),
+            targets: set.targets.given(),
+            connection: job.prepared.profile.connection.clone(),
             options: EngineOptions { shards: 1, ..options },
         };
         workers.insert(number, Worker::start(number, &program, &work, news.clone())?);

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     engine::{EngineEvent, EngineHandle, IntervalReport},
-    ledger::{Ledger, LiveView, SourceId},
+    ledger::{Ledger, LiveView, SourceId, funnel::cause_name},
     record::{Measurements, Metric, Registry, Second, ShardRecorder, histogram},
     report::{Event, Exit, Reporters, RunInfo, Stage},
     system::{ProcessTrack, Sampler},
@@ -118,6 +118,8 @@ pub(super) struct Run {
     pub(super) driver: Usage,
     pub(super) backends: BTreeMap<usize, Usage>,
     pub(super) workers_lost: u64,
+    /// What was said with the first failure of each cause.
+    pub(super) said: BTreeMap<String, String>,
     pub(super) stopped_early: Option<String>,
     pub(super) reasons: Vec<Exit>,
     pub(super) engine: Option<EngineHandle>,
@@ -265,6 +267,11 @@ impl Run {
                 self.ledger.entries(source(shard), entries, complete_to_us);
             }
             EngineEvent::Voice(news) => self.voice.news(news),
+            EngineEvent::Said { reasons } => {
+                for (cause, text) in reasons {
+                    self.said.entry(cause_name(cause)).or_insert(text);
+                }
+            }
             EngineEvent::Ready => {}
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
             EngineEvent::Done { shard } => {

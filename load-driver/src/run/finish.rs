@@ -98,6 +98,7 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
         generator: build::generator(&run.registry, &run.driver.track, limits),
         costs: costs(&run),
         workers_lost: run.workers_lost,
+        said: run.said.clone(),
         balance: balance.clone(),
         resolved_profile: serde_json::to_value(profile).unwrap_or_default(),
     };

@@ -21,6 +21,7 @@ mod options;
 mod poller;
 mod predict;
 mod progress;
+pub mod reach;
 mod series;
 mod strikes;
 mod targets;
@@ -31,7 +32,10 @@ use std::{path::PathBuf, sync::Arc};
 use agent_server::runtime::clock::Clock;
 use tokio::runtime::Builder;
 
-pub use self::options::{Prepared, RunArgs, UsageError, overrides, prepare, thresholds};
+pub use self::{
+    options::{Prepared, RunArgs, UsageError, overrides, prepare, thresholds},
+    reach::ReachArgs,
+};
 use crate::{
     balance::Balance,
     report::{Exit, Live, LiveMode, Reporters, Style},

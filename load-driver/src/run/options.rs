@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use agent_server::fault::{Defect, Fault};
 use clap::Args;
 
+use super::reach::{self, ReachArgs, ReachError};
 use crate::{
     plan::Plan,
     profile::{Loaded, Override, Profile, ProfileError, Source, open},
@@ -19,7 +20,8 @@ pub struct RunArgs {
     /// Changes a value of the profile: `scenarios.talk.sessions=50`. May be repeated.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub set: Vec<String>,
-    /// Runs against what runs already: `host:port[,host:port]`, or `embedded`. Also `LOAD_DRIVER_TARGET`.
+    /// Runs against what runs already: `host:port` or a URL (`ws://`, `wss://` for WebSocket, `http://`, `https://` for gRPC), several with
+    /// commas between them; or `embedded`. Also `LOAD_DRIVER_TARGET`.
     #[arg(long, value_name = "ADDRESSES")]
     pub target: Option<String>,
     /// Seeds the plan. Also `LOAD_DRIVER_SEED`.
@@ -34,6 +36,9 @@ pub struct RunArgs {
     /// `pool_leak`, `admission_race`. May be repeated.
     #[arg(long = "fault", value_name = "KIND[=RATE[:TIME]]")]
     pub faults: Vec<String>,
+    /// How the backends are reached.
+    #[command(flatten)]
+    pub reach: ReachArgs,
     /// Folder of the results.
     #[arg(long, value_name = "DIR", env = "LOAD_DRIVER_OUT", default_value = "results")]
     pub out: PathBuf,
@@ -53,6 +58,9 @@ pub enum UsageError {
     /// The profile.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    /// How the backends are reached.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
     /// The plan.
     #[error("failed to plan the run: {0}")]
     Plan(String),
@@ -93,8 +101,10 @@ pub fn overrides(set: &[String], target: Option<&str>, seed: Option<&str>) -> Re
 /// Reads and checks everything that can be checked without a network.
 pub fn prepare(args: &RunArgs, run_id: &str) -> Result<Prepared, UsageError> {
     let overrides = overrides(&args.set, args.target.as_deref(), args.seed.as_deref())?;
-    let loaded = open(&Source::of(&args.profile), &overrides)?;
+    let mut loaded = open(&Source::of(&args.profile), &overrides)?;
     loaded.check_live()?;
+    args.reach.apply(&mut loaded.profile.connection)?;
+    reach::ready(&loaded)?;
     let thresholds = thresholds(&loaded)?;
     let wrong = args.defects.iter().map(|text| ("defect", text, text.parse::<Defect>().map(drop).map_err(|e| e.to_string())));
     let wrong = wrong.chain(args.faults.iter().map(|text| ("fault", text, text.parse::<Fault>().map(drop).map_err(|e| e.to_string()))));

@@ -53,16 +53,16 @@ pub(super) async fn ready(job: &Job, clock: Clock) -> Result<TargetSet, RunError
     }
     match reach {
         Reach::Embedded => embedded(job, &members, clock).await,
-        Reach::Direct => direct(&addresses(&members)?, clock).await,
+        Reach::Direct => direct(job, &addresses(&members)?, clock).await,
         Reach::Discovered(name) => {
             let found = discovery::resolve(&name, clock).await?;
             let names = discovery::names(&name, &found);
             // Nobody reads it when even stderr is gone.
             let _ = writeln!(std::io::stderr(), "{}", names.join(", "));
             super::descriptors(&job.prepared, found.len())?;
-            Ok(TargetSet { names, ..direct(&found, clock).await? })
+            Ok(TargetSet { names, ..direct(job, &found, clock).await? })
         }
-        Reach::Front(front) => behind(&front, &addresses(&members)?, clock).await,
+        Reach::Front(front) => behind(job, &front, &addresses(&members)?, clock).await,
     }
 }
 
@@ -76,8 +76,8 @@ fn addresses(members: &[Member]) -> Result<Vec<Address>, RunError> {
     members.iter().enumerate().map(each).collect()
 }
 
-fn empty(authorities: &[String], names: Vec<String>) -> Result<TargetSet, RunError> {
-    let targets = Targets::resolve(authorities).map_err(|e| RunError::new(Exit::TargetUnusable, e))?;
+fn empty(job: &Job, addresses: &[String], names: Vec<String>) -> Result<TargetSet, RunError> {
+    let targets = Targets::resolve_with(addresses, &job.prepared.profile.connection).map_err(|e| RunError::new(Exit::TargetUnusable, e))?;
     Ok(TargetSet {
         members: targets.count(),
         targets: Arc::new(targets),
@@ -105,7 +105,7 @@ async fn embedded(job: &Job, members: &[Member], clock: Clock) -> Result<TargetS
         backends.push(Backend::start(index, spec).await.map_err(|e| RunError::new(Exit::TargetUnusable, e))?);
     }
     let authorities: Vec<String> = backends.iter().map(|b| b.address.to_string()).collect();
-    let mut set = empty(&authorities, vec!["embedded".to_owned()])?;
+    let mut set = empty(job, &authorities, vec!["embedded".to_owned()])?;
     for backend in &backends {
         let (source, look) =
             first_look(backend.index, &backend.admin.to_string(), clock).await.map_err(|e| RunError::new(Exit::TargetUnusable, e))?;
@@ -124,27 +124,31 @@ fn settings(job: &Job, index: usize, server: &BTreeMap<String, serde_json::Value
     Ok(file)
 }
 
-async fn direct(addresses: &[Address], clock: Clock) -> Result<TargetSet, RunError> {
+async fn direct(job: &Job, addresses: &[Address], clock: Clock) -> Result<TargetSet, RunError> {
     let authorities: Vec<String> = addresses.iter().map(|a| a.address.clone()).collect();
-    let mut set = empty(&authorities, authorities.clone())?;
+    let names = addresses.iter().map(|a| a.shown().into_owned()).collect();
+    let mut set = empty(job, &authorities, names)?;
     for (index, address) in addresses.iter().enumerate() {
         reach(&set, index).await?;
         // An admin port that the profile names must answer; the one next door is only tried.
         let named = address.admin.is_some();
-        let Some(admin) = address.admin() else { continue };
+        let Some(admin) = address.admin() else {
+            set.unwatched.push(format!("{} has no counters that the profile names (`admin`)", address.shown()));
+            continue;
+        };
         match first_look(index, &admin, clock).await {
             Ok((source, look)) => set.watch(index, source, look),
-            Err(reason) if named => return Err(no_counters(&address.address, &reason)),
-            Err(reason) => set.unwatched.push(format!("{} has no counters to read: {reason}", address.address)),
+            Err(reason) if named => return Err(no_counters(&address.shown(), &reason)),
+            Err(reason) => set.unwatched.push(format!("{} has no counters to read: {reason}", address.shown())),
         }
     }
     Ok(set)
 }
 
 /// Sessions go to the front; the counters of every member must answer, for a session may go to any, and their names must tell them apart.
-async fn behind(front: &Address, members: &[Address], clock: Clock) -> Result<TargetSet, RunError> {
-    let names = std::iter::once(format!("front {}", front.address)).chain(members.iter().map(|m| format!("backend {}", m.address)));
-    let mut set = empty(std::slice::from_ref(&front.address), names.collect())?;
+async fn behind(job: &Job, front: &Address, members: &[Address], clock: Clock) -> Result<TargetSet, RunError> {
+    let names = std::iter::once(format!("front {}", front.shown())).chain(members.iter().map(|m| format!("backend {}", m.address)));
+    let mut set = empty(job, std::slice::from_ref(&front.address), names.collect())?;
     set.front = true;
     set.members = members.len();
     reach(&set, 0).await?;
@@ -194,7 +198,7 @@ async fn first_look(index: usize, admin: &str, clock: Clock) -> Result<(AgentSer
 
 async fn reach(set: &TargetSet, index: usize) -> Result<(), RunError> {
     let Some(target) = set.targets.get(index) else { return Ok(()) };
-    let unusable = |reason: String| RunError::new(Exit::TargetUnusable, format!("failed to reach target {}: {reason}", target.authority));
+    let unusable = |reason: String| RunError::new(Exit::TargetUnusable, format!("failed to reach target {}: {reason}", target.name));
     match timeout(REACH_TIMEOUT, TcpStream::connect(target.address)).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(e)) => Err(unusable(format!("{e}; is it running, and is this its address?"))),

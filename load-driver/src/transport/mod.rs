@@ -24,12 +24,22 @@ use crate::{
     plan::{EndKind, Protocol, Service},
 };
 
+mod carrier;
 pub mod cause;
 pub mod fds;
 mod grpc;
 mod orca;
+mod reasons;
+mod request;
 pub(crate) mod socket;
+mod tls;
 mod websocket;
+
+pub use self::{
+    reasons::Reasons,
+    request::{RequestError, given_headers, unsendable},
+    tls::{TlsClient, TlsError, TlsHost},
+};
 
 /// Messages of one stream that may wait for the peer's flow control; more are dropped and counted.
 const MAX_QUEUED: usize = 64;
@@ -84,12 +94,14 @@ pub struct Dial {
 }
 
 /// What of a target is no address.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Endpoint {
-    /// TLS, to a server of this name.
-    pub tls: Option<String>,
-    /// Path and query, instead of the dialect's own.
+    /// How TLS is spoken to it; none where it is not.
+    pub tls: Option<TlsHost>,
+    /// Path, instead of the dialect's own.
     pub path: Option<String>,
+    /// Query, over the dialect's own.
+    pub query: Option<String>,
 }
 
 /// Opens streams.
@@ -99,10 +111,10 @@ pub trait Connector {
 }
 
 /// The connector of a protocol.
-pub fn connector(protocol: Protocol, options: TransportOptions) -> Box<dyn Connector> {
+pub fn connector(protocol: Protocol, options: TransportOptions, reasons: Reasons) -> Box<dyn Connector> {
     match protocol {
-        Protocol::Grpc => Box::new(grpc::GrpcConnector::new(options)),
-        Protocol::Websocket => Box::new(websocket::WebSocketConnector::new(options)),
+        Protocol::Grpc => Box::new(grpc::GrpcConnector::new(options, reasons)),
+        Protocol::Websocket => Box::new(websocket::WebSocketConnector::new(options, reasons)),
     }
 }
 

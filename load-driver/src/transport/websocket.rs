@@ -5,6 +5,7 @@ use std::{
     future::{Future, poll_fn},
     pin::Pin,
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll, Waker, ready},
 };
 
@@ -19,20 +20,23 @@ use tokio_tungstenite::{
     tungstenite::{
         Error as WsError, Message,
         client::IntoClientRequest,
+        handshake::client::Request,
         protocol::{CloseFrame, WebSocketConfig},
     },
 };
 
 use super::{
-    Connector, Dial, How, Inbound, Link, MAX_QUEUED, Received, Remains, Stream, TransportOptions, Unsent,
+    Connector, Dial, How, Inbound, Link, MAX_QUEUED, Reasons, Received, Remains, Stream, TransportOptions, Unsent,
+    carrier::Carrier,
     cause::{self, CLOSE_GOING_AWAY},
-    orca,
+    orca, request,
     socket::Socket,
+    tls::{self, Speaks},
 };
 use crate::{
     dialect::{Channel, SharedChannel, Wire},
     ledger::FailureCause,
-    plan::Protocol,
+    plan::{Dialect, Protocol, Service},
 };
 
 /// Of a connection; the default of 128 KiB is what an idle session would cost.
@@ -43,54 +47,75 @@ const WRITE_BUFFER: usize = MAX_QUEUED * 1024 + MAX_MESSAGE_BYTES;
 /// One a shard.
 pub(super) struct WebSocketConnector {
     options: TransportOptions,
+    reasons: Reasons,
 }
 
 impl WebSocketConnector {
     /// Stateless.
-    pub(super) fn new(options: TransportOptions) -> Self {
-        Self { options }
+    pub(super) fn new(options: TransportOptions, reasons: Reasons) -> Self {
+        Self { options, reasons }
     }
 }
 
-fn config() -> WebSocketConfig {
+/// Longest message of a backend that is not ours: it sends as much audio at once as it likes, and gives settings back in full.
+const FOREIGN_MESSAGE_BYTES: usize = 1024 * 1024;
+
+fn config(dialect: Dialect) -> WebSocketConfig {
+    let longest = if dialect == Dialect::Native { MAX_MESSAGE_BYTES } else { FOREIGN_MESSAGE_BYTES };
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(0)
         .max_write_buffer_size(WRITE_BUFFER)
-        .max_message_size(Some(MAX_MESSAGE_BYTES))
-        .max_frame_size(Some(MAX_MESSAGE_BYTES))
+        .max_message_size(Some(longest))
+        .max_frame_size(Some(longest))
 }
 
-async fn connect(dial: Dial) -> Result<Stream, FailureCause> {
+/// The request of an upgrade.
+fn request(dial: &Dial, channel: &Channel) -> Result<Request, String> {
+    let connection = &dial.service.connection;
+    let path = request::path_and_query(&dial.endpoint, channel, connection).map_err(|e| e.to_string())?;
+    let mut built = format!("ws://{}{path}", dial.authority).into_client_request().map_err(|e| cause::chain(&e))?;
+    let headers = request::headers(channel, connection).map_err(|e| e.to_string())?;
+    built.headers_mut().extend(headers);
+    built.headers_mut().extend(request::offered(channel, connection).map_err(|e| e.to_string())?);
+    Ok(built)
+}
+
+async fn connect(dial: Dial, reasons: Reasons) -> Result<Stream, FailureCause> {
+    let service = Arc::clone(&dial.service);
+    let failed = |cause, said: String| {
+        tracing::debug!(address = %dial.address, ?cause, "no stream");
+        reasons.note(cause, &service.connection, || said);
+        cause
+    };
     let socket = Socket::connect(dial.address).await.map_err(|e| cause::of_dial(&e))?;
-    let mut channel = Channel::new(&dial.service, Protocol::Websocket, dial.client_ref);
-    let mut request =
-        format!("ws://{}{}", dial.authority, channel.dialect().path()).into_client_request().map_err(|_| FailureCause::Unreachable)?;
-    request.headers_mut().extend(channel.dialect().headers());
-    request.headers_mut().extend(channel.client_ref_header());
-    let upgraded = client_async_with_config(request, socket.clone(), Some(config())).await;
-    let (stream, response) = upgraded.map_err(|error| {
-        tracing::debug!(address = %dial.address, error = cause::chain(&error), "upgrade failed");
-        cause::of_upgrade(&error)
-    })?;
+    let mut channel = Channel::new(&dial.service, Protocol::Websocket, dial.client_ref.clone());
+    let request = request(&dial, &channel).map_err(|said| failed(FailureCause::Unreachable, said))?;
+    let carrier = tls::carry(dial.endpoint.tls.as_ref(), &socket, Speaks::WebSocket).await.map_err(|(cause, said)| failed(cause, said))?;
+    let upgraded = client_async_with_config(request, carrier, Some(config(service.dialect))).await;
+    let (stream, response) = upgraded.map_err(|error| failed(cause::of_upgrade(&error), cause::told_of_upgrade(&error)))?;
     // The session's task is the one that is polling now, so that a write that blocks in a tick wakes it.
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     channel.named(response.headers());
     let channel = Rc::new(RefCell::new(channel));
     let stream = Rc::new(RefCell::new(stream));
     let link = WebSocketLink { stream: Rc::clone(&stream), channel: Rc::clone(&channel), socket, waker };
-    let inbound = WebSocketInbound { stream, channel, over: None, report: orca::report(response.headers()) };
+    let report = orca::report(response.headers());
+    let inbound = WebSocketInbound { stream, channel, over: None, report, service, reasons: reasons.clone() };
     Ok(Stream { link: Box::new(link), inbound: Box::new(inbound), fresh: true })
 }
 
 impl Connector for WebSocketConnector {
     fn open(&self, dial: Dial) -> Pin<Box<dyn Future<Output = Result<Stream, FailureCause>> + '_>> {
-        Box::pin(async move { timeout(self.options.connect_timeout, connect(dial)).await.unwrap_or(Err(FailureCause::ConnectTimeout)) })
+        Box::pin(async move {
+            let connecting = connect(dial, self.reasons.clone());
+            timeout(self.options.connect_timeout, connecting).await.unwrap_or(Err(FailureCause::ConnectTimeout))
+        })
     }
 }
 
 struct WebSocketLink {
-    stream: Rc<RefCell<WebSocketStream<Socket>>>,
+    stream: Rc<RefCell<WebSocketStream<Carrier>>>,
     channel: SharedChannel,
     socket: Socket,
     waker: Waker,
@@ -158,12 +183,34 @@ impl Link for WebSocketLink {
 }
 
 struct WebSocketInbound {
-    stream: Rc<RefCell<WebSocketStream<Socket>>>,
+    stream: Rc<RefCell<WebSocketStream<Carrier>>>,
     channel: SharedChannel,
     /// Why there will be no more, once what was said before is told.
     over: Option<FailureCause>,
     /// From the head of the upgrade, not told yet.
     report: Option<Box<OrcaLoadReport>>,
+    service: Arc<Service>,
+    reasons: Reasons,
+}
+
+impl WebSocketInbound {
+    /// The stream broke.
+    fn broken(&self, error: &WsError) -> FailureCause {
+        let cause = cause::of_websocket(error);
+        if cause == FailureCause::Tls {
+            self.reasons.note(cause, &self.service.connection, || cause::chain(error));
+        }
+        cause
+    }
+
+    /// The peer closed it.
+    fn closed(&self, code: u16, reason: &str) -> FailureCause {
+        let cause = cause::of_close(code, reason);
+        if cause != FailureCause::Eof {
+            self.reasons.note(cause, &self.service.connection, || format!("closed with {code} {reason}"));
+        }
+        cause
+    }
 }
 
 impl Inbound for WebSocketInbound {
@@ -185,11 +232,15 @@ impl Inbound for WebSocketInbound {
             }
             let mut stream = self.stream.borrow_mut();
             if let Poll::Ready(Err(error)) = Pin::new(&mut *stream).poll_ready(cx) {
-                return Poll::Ready(Received::Closed(cause::of_websocket(&error)));
+                drop(stream);
+                return Poll::Ready(Received::Closed(self.broken(&error)));
             }
             let message = match ready!(stream.poll_next_unpin(cx)) {
                 None => return Poll::Ready(Received::Closed(FailureCause::Eof)),
-                Some(Err(error)) => return Poll::Ready(Received::Closed(cause::of_websocket(&error))),
+                Some(Err(error)) => {
+                    drop(stream);
+                    return Poll::Ready(Received::Closed(self.broken(&error)));
+                }
                 Some(Ok(message)) => message,
             };
             if message.is_close() {
@@ -201,8 +252,8 @@ impl Inbound for WebSocketInbound {
                 Message::Binary(bytes) => Wire::Binary(bytes),
                 Message::Text(text) => Wire::Text(text.to_string()),
                 Message::Close(frame) => {
-                    let code = frame.map_or(1005, |frame| frame.code.into());
-                    self.over = Some(cause::of_close_code(code));
+                    let (code, reason) = frame.map_or((1005, "".into()), |frame| (frame.code.into(), frame.reason));
+                    self.over = Some(self.closed(code, &reason));
                     self.channel.borrow_mut().closed(code);
                     continue;
                 }

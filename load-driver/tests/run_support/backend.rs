@@ -14,6 +14,7 @@ use super::{eventually, send};
 pub struct Backend {
     child: Child,
     pub address: SocketAddr,
+    pub tls_address: Option<SocketAddr>,
     pub admin: SocketAddr,
 }
 
@@ -32,7 +33,8 @@ impl Backend {
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("readable");
         let ready: serde_json::Value = serde_json::from_str(&line).expect("a ready line");
         let address = |key: &str| ready[key].as_str().expect("there").parse().expect("an address");
-        Self { address: address("address"), admin: address("admin"), child }
+        let tls_address = ready.get("tls_address").map(|_| address("tls_address"));
+        Self { address: address("address"), tls_address, admin: address("admin"), child }
     }
 
     pub fn signal(&self, signal: Signal) {

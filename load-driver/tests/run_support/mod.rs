@@ -25,6 +25,7 @@ pub struct Run {
     folder: TempDir,
     arguments: Vec<String>,
     shell: Option<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Run {
@@ -32,7 +33,7 @@ impl Run {
     pub fn of(profile: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("profile.yaml"), profile).expect("written");
-        Self { folder, arguments: Vec::new(), shell: None }
+        Self { folder, arguments: Vec::new(), shell: None, environment: Vec::new() }
     }
 
     /// With one more argument.
@@ -44,6 +45,12 @@ impl Run {
     /// Against a backend of the test's own.
     pub fn against(self, backend: &backend::Backend) -> Self {
         self.with("--set").with(&format!("target=[{{address: '{}', admin: '{}'}}]", backend.address, backend.admin))
+    }
+
+    /// With this in its environment.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// Through a shell: `"$@"` in the script is the whole command.
@@ -69,6 +76,7 @@ impl Run {
             command.env_remove(name);
         }
         command.arg("run").arg(path("profile.yaml")).arg("--out").arg(path("out")).args(&self.arguments);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let child = command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr")).spawn().expect("starts");
         Going { child, folder: self.folder }
     }
@@ -266,6 +274,14 @@ impl Done {
     pub fn file(&self, name: &str) -> String {
         let results = self.results.as_ref().unwrap_or_else(|| panic!("no results:\n{}", self.shown()));
         fs::read_to_string(results.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Every file of the results, and what was printed.
+    pub fn everything(&self) -> String {
+        let results = fs::read_dir(self.results.as_ref().expect("results")).expect("a folder");
+        let files =
+            results.map(|entry| String::from_utf8_lossy(&fs::read(entry.expect("an entry").path()).unwrap_or_default()).into_owned());
+        files.chain([self.stdout.clone(), self.stderr.clone()]).collect()
     }
 
     /// How often a defect struck, as the embedded backends that lived to the end of the run say in their logs.

@@ -6,20 +6,18 @@ mod client;
 mod handle;
 mod server;
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 use proto::{
     audio::AudioFormat,
     base64,
     frame::{
-        ClientEvent, ErrorCode, MAX_TEXT_BYTES, ResponseStatus, ResponseWish, ServerEvent, SessionError, SessionSettings, SessionStart,
-        SpeechMarker, TurnHint, TurnTaking,
+        ClientEvent, ErrorCode, MAX_TEXT_BYTES, ResponseStatus, ServerEvent, SessionError, SessionSettings, SessionStart, SpeechMarker,
+        TurnHint, TurnTaking,
     },
 };
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, frame::coding::CloseCode};
 
-use super::{Dialect, Exchange, Frame, Socket, WebSocketDialect, close, intake::Intake, words::Words};
+use super::{Dialect, Exchange, Frame, Socket, WebSocketDialect, calls::Calls, close, intake::Intake, words::Words, written::Written};
 use crate::shard::Close;
 
 pub(super) const WEBSOCKET: WebSocketDialect = WebSocketDialect {
@@ -36,8 +34,6 @@ pub(super) const WEBSOCKET: WebSocketDialect = WebSocketDialect {
 
 /// How long before the end of its life a session is told, as the real service does.
 const WARNING_MS: u32 = 50_000;
-/// Tool calls whose results may come, late ones too.
-const CALLS_KEPT: usize = 32;
 /// Where clients say nothing else.
 const INPUT: AudioFormat = AudioFormat::Pcm16k;
 const OUTPUT: AudioFormat = AudioFormat::Pcm24k;
@@ -69,7 +65,7 @@ struct Gemini {
     messages: u64,
     turns: u64,
     /// Text that waits for the end of its turn.
-    pending: String,
+    pending: Written,
     /// The client marked the beginning of its speech.
     active: bool,
     /// What was told of the transcript under way.
@@ -79,7 +75,7 @@ struct Gemini {
     frames: u32,
     /// Media time up to which usage was told, microseconds.
     counted_us: u64,
-    calls: VecDeque<String>,
+    calls: Calls,
 }
 
 fn bad(message: impl Into<String>) -> SessionError {
@@ -95,13 +91,13 @@ impl Gemini {
             session_id: String::new(),
             messages: 0,
             turns: 0,
-            pending: String::new(),
+            pending: Written::default(),
             active: false,
             heard: String::new(),
             words: Words::default(),
             frames: 0,
             counted_us: 0,
-            calls: VecDeque::new(),
+            calls: Calls::default(),
         }
     }
 
@@ -205,9 +201,9 @@ impl Gemini {
             self.blob(&blob, to)?;
         }
         if let Some(text) = input.text {
-            self.collect(&text);
+            self.pending.add(&text);
             if !self.active {
-                self.answer(to);
+                self.pending.answer(to);
             }
         }
         if input.activity_end.is_some() {
@@ -223,8 +219,8 @@ impl Gemini {
             ));
         }
         self.active = started;
-        if !started && !self.pending.is_empty() {
-            to.event(ClientEvent::Hint(TurnHint { text: Some(std::mem::take(&mut self.pending)), ..TurnHint::default() }));
+        if !started && let Some(text) = self.pending.take() {
+            to.event(ClientEvent::Hint(TurnHint { text: Some(text), ..TurnHint::default() }));
         }
         to.event(ClientEvent::Speech(SpeechMarker { started, timestamp_us: self.intake.media_us() }));
         Ok(())
@@ -250,35 +246,18 @@ impl Gemini {
                 continue;
             }
             for text in turn.parts.unwrap_or_default().into_iter().filter_map(|part| part.text) {
-                self.collect(&text);
+                self.pending.add(&text);
             }
         }
         if content.turn_complete == Some(true) {
-            self.answer(to);
+            self.pending.answer(to);
         }
-    }
-
-    /// Keeps text for the turn that it belongs to; what is too long is cut, as it is only quoted.
-    fn collect(&mut self, text: &str) {
-        if !self.pending.is_empty() {
-            self.pending.push(' ');
-        }
-        let room = MAX_TEXT_BYTES.saturating_sub(self.pending.len());
-        let end = (0..=text.len().min(room)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
-        self.pending.push_str(text.get(..end).unwrap_or_default());
-    }
-
-    /// A turn of text is over; it stops the answer under way.
-    fn answer(&mut self, to: &mut Exchange<'_, Frame>) {
-        let text = Some(std::mem::take(&mut self.pending)).filter(|text| !text.is_empty());
-        to.event(ClientEvent::BargeIn { response: None, heard_ms: 0 });
-        to.event(ClientEvent::Respond(ResponseWish { text, ..ResponseWish::default() }));
     }
 
     fn tool_response(&self, response: client::ToolResponse, to: &mut Exchange<'_, Frame>) -> Result<(), SessionError> {
         for client::FunctionResponse { id, response } in response.function_responses.unwrap_or_default() {
             let Some(call_id) = id else { return Err(bad("toolResponse.functionResponses holds one without its id")) };
-            if !self.calls.contains(&call_id) {
+            if !self.calls.knows(&call_id) {
                 let shown: String = call_id.chars().take(40).collect();
                 return Err(SessionError::fatal(ErrorCode::UnknownToolCall, format!("no tool call has the id `{shown}`")));
             }
@@ -391,10 +370,7 @@ impl Dialect for Gemini {
             },
             ServerEvent::ToolCall { call_id, name, arguments } => {
                 to.message(server::tool_call(&call_id, &name, &arguments));
-                if self.calls.len() == CALLS_KEPT {
-                    self.calls.pop_front();
-                }
-                self.calls.push_back(call_id);
+                self.calls.made(call_id);
             }
             ServerEvent::ToolCancel { call_id } => to.message(server::tool_cancel(&call_id)),
             ServerEvent::GoingAway { left_ms } => to.message(server::go_away(left_ms)),

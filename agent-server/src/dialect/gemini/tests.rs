@@ -1,5 +1,5 @@
 use proto::{
-    frame::{AgentAudio, Outcome, SessionAccepted},
+    frame::{AgentAudio, Outcome, ResponseWish, SessionAccepted},
     ids::{ResponseId, TurnId},
 };
 use serde_json::{Value, json};
@@ -179,12 +179,6 @@ fn text_turns_stop_what_is_said_and_ask_for_an_answer() {
     assert_eq!(said, [stop(), wish(Some("call lookup"))]);
     assert_eq!(say(&mut gemini, r#"{"realtimeInput":{"text":"now"}}"#), [stop(), wish(Some("now"))]);
     assert_eq!(say(&mut gemini, r#"{"clientContent":{"turnComplete":true}}"#), [stop(), wish(None)]);
-    // However much comes without an end, it takes a bounded room.
-    let flood = json!({ "clientContent": { "turns": [{ "parts": [{ "text": "\u{e9}".repeat(60_000) }] }] } }).to_string();
-    for _ in 0..3 {
-        assert_eq!(say(&mut gemini, &flood), []);
-    }
-    assert!(gemini.pending.len() <= MAX_TEXT_BYTES + 3, "{}", gemini.pending.len());
 }
 
 #[test]
@@ -244,10 +238,6 @@ fn tools_are_called_by_object_and_answered_by_id() {
     let result = r#"{"tool_response":{"function_responses":[{"id":"call-1","name":"f","response":{"error":"no"}}]}}"#;
     let expected = ClientEvent::ToolResult { call_id: "call-1".to_owned(), output: r#"{"error":"no"}"#.to_owned(), failed: true };
     assert_eq!(say(&mut gemini, result), [Ok(expected)]);
-    for n in 0..100 {
-        hear(&mut gemini, call(&format!("call-{n}")));
-    }
-    assert_eq!(gemini.calls.len(), CALLS_KEPT);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use super::{
     super::{Exchange, Frame},
     Asked, Realtime,
     fault::Fault,
+    fields::{flat_name, format_json},
     items::{Body, COMPLETED, IN_PROGRESS, INCOMPLETE, Item},
-    settings::{flat_name, format_json},
     turns::{audio_tokens, text_tokens},
     wire::beta_name,
 };

@@ -11,10 +11,11 @@ use super::{
     ASKED_MAX, Asked, Realtime,
     answer::Wish,
     fault::{Fault, Object, array, given, need_object, need_text, number, object, text},
+    fields::{max_tokens, modalities, tool_choice, tool_names, voice_name},
     given_items,
     input::{APPEND_MAX, Append},
     items::{Body, Place, written},
-    settings::{Kind, Settings, max_tokens, modalities, tool_choice, tool_names, voice_name},
+    settings::{Kind, Settings},
 };
 use crate::pipeline::{think::WORD_MS, tool::CallNumber};
 
@@ -117,13 +118,15 @@ impl Realtime {
 
     fn append(&mut self, audio: &str, to: &mut Exchange<'_, Frame>) -> Result<(), Fault> {
         let format = self.settings.input;
+        // Four letters are three bytes; told before they cost memory.
+        let bytes = audio.trim_end_matches('=').len() * 3 / 4;
+        if bytes > APPEND_MAX {
+            return Err(Fault::too_long("audio", bytes, APPEND_MAX));
+        }
         let audio = base64::decode(audio).ok_or_else(|| {
             let message = "Invalid 'audio'. Expected base64-encoded audio bytes, but got an invalid value.";
             Fault::request("invalid_value", message).at("audio")
         })?;
-        if audio.len() > APPEND_MAX {
-            return Err(Fault::too_long("audio", audio.len(), APPEND_MAX));
-        }
         if std::mem::take(&mut self.choose) {
             self.hint(to);
         }

@@ -7,10 +7,13 @@
 mod answer;
 mod client;
 mod fault;
+mod fields;
 mod given_items;
 mod input;
 mod items;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod turns;
 mod wire;
 

@@ -378,3 +378,17 @@ fn responses_of_different_turns_differ_in_phrase() {
     let first: HashSet<_> = bench.audio_sent().chunks(50).map(|c| c[0].1.payload.as_ptr()).collect();
     assert!(first.len() > 1);
 }
+
+#[test]
+fn an_answer_keeps_its_format_and_the_next_has_the_new_one() {
+    let mut bench = Bench::new();
+    bench.turn().wait(THINK + 100);
+    let output = Some(AudioFormat::Mulaw8k);
+    bench.say(ClientEvent::Configure(Box::new(SessionSettings { output, ..SessionSettings::default() })));
+    bench.wait(5_000).turn().wait(5_000);
+    for (_, audio) in bench.audio_sent() {
+        let format = if audio.response == ResponseId(1) { AudioFormat::Pcm16k } else { AudioFormat::Mulaw8k };
+        assert_eq!(audio.payload.len(), format.frame_bytes(), "{:?}", audio.response);
+    }
+    assert_eq!(bench.audio_sent().last().unwrap().1.response, ResponseId(2));
+}

@@ -271,3 +271,21 @@ fn a_server_that_goes_away_is_left_after_the_turn() {
     bench.hear(1_200, away);
     assert_eq!(bench.goodbye(), Some(1_200));
 }
+
+#[test]
+fn an_answer_that_plays_for_longer_than_the_response_timeout_is_not_missed() {
+    for ended in [true, false] {
+        let mut bench = Bench::live(foreign(Dialect::OpenaiRealtime, Agent::default(), listen(1)));
+        bench.hear(2_000, response_start(1, 1));
+        bench.hear(2_000, burst(0, 1, voice(30_000)));
+        if ended {
+            bench.hear(2_010, response_end(1, ResponseStatus::Completed));
+        } else {
+            // The end is told when all was played.
+            bench.hear(32_000, response_end(1, ResponseStatus::Completed));
+        }
+        bench.run(60_000);
+        assert_eq!((bench.count(Counter::TurnsAnswered), bench.count(Counter::TurnsMissed)), (1, 0));
+        assert_eq!(bench.goodbye(), Some(32_040));
+    }
+}

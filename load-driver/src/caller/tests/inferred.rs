@@ -229,3 +229,35 @@ fn unnamed_audio_belongs_to_the_named_response_under_way() {
     assert_eq!(bench.goodbye(), Some(2_240));
     assert_eq!(bench.counts([Counter::Responses, Counter::ServerErrors]), [1, 0]);
 }
+
+#[test]
+fn a_named_response_ends_the_one_without_a_name() {
+    let mut bench = telephone(Agent::default(), listen(2));
+    bench.line(2_000, 2_200, true);
+    bench.hear(2_210, response_start(1, 0));
+    bench.line(2_220, 2_420, true);
+    bench.hear(2_420, response_end(1, ResponseStatus::Completed));
+    bench.run(9_000);
+    assert_eq!(bench.counts([Counter::TurnsAnswered, Counter::Responses, Counter::Turns]), [1, 2, 2]);
+}
+
+#[test]
+fn a_tool_is_resumed_from_after_a_pause_or_without_one() {
+    let tool = || vec![turn(500, ActTemplate::Tool { name: "lookup".to_owned(), takes: constant(100) })];
+    for (resumed, trips) in [(2_800, vec![(2_200, 2_200, 2_800)]), (2_400, vec![(2_200, 2_200, 2_400)]), (2_200, Vec::new())] {
+        let mut bench = telephone(Agent::default(), tool());
+        bench.line(2_000, 2_200, true);
+        bench.hear(2_200, tool_call("c", "lookup"));
+        bench.line(resumed, resumed + 400, true);
+        bench.run(20_000);
+        assert_eq!(bench.samples(Metric::ToolRoundTrip), trips);
+        assert_eq!(bench.counts([Counter::TurnsAnswered, Counter::TurnsMissed]), [1, 0], "from {resumed}");
+        assert_eq!(bench.goodbye(), Some(resumed + 1_380));
+    }
+    // It never says another word.
+    let mut bench = telephone(Agent::default(), tool());
+    bench.line(2_000, 2_200, true);
+    bench.hear(2_200, tool_call("c", "lookup"));
+    bench.run(60_000);
+    assert_eq!(bench.counts([Counter::TurnsAnswered, Counter::TurnsMissed]), [0, 1]);
+}

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::plan::{Agent, Dialect, Service, TurnDetection};
 
 #[derive(Debug, Clone)]
 enum Input {
@@ -31,7 +32,14 @@ fn input() -> impl Strategy<Value = Input> {
         4 => any::<bool>().prop_map(speech),
         6 => (number(), any::<bool>()).prop_map(|(turn, last)| transcript(turn, last)),
         12 => (number(), number()).prop_map(|(response, turn)| response_start(response, turn)),
-        40 => (number(), number()).prop_map(|(sequence, response)| audio(sequence, response)),
+        40 => (number(), number(), 0..3_000usize, any::<bool>()).prop_map(|(sequence, response, bytes, loud)| {
+            let payload = Bytes::from(vec![u8::from(loud); bytes]);
+            ServerEvent::Audio(AgentAudio { sequence, timestamp_us: 0, payload, response: ResponseId(response) })
+        }),
+        10 => number().prop_map(|sequence| audio(sequence, 0)),
+        3 => number().prop_map(|turn| ServerEvent::Committed { turn: TurnId(turn) }),
+        3 => Just(ServerEvent::Mark { name: "m".to_owned() }),
+        1 => Just(ServerEvent::GoingAway { left_ms: 1_000 }),
         10 => (number(), status()).prop_map(|(response, status)| response_end(response, status)),
         5 => number().prop_map(|sequence| ServerEvent::Ack { sequence }),
         4 => any::<bool>().prop_map(|planned| tool_call("c", if planned { "lookup" } else { "other" })),
@@ -61,6 +69,9 @@ prop_compose! {
         ack_every in 0..4u32,
         silent in prop::bool::weighted(0.2),
         after in 0..600u64,
+        dialect in 0..Dialect::ALL.len(),
+        commits in prop::bool::weighted(0.2),
+        greets in prop::bool::weighted(0.2),
     ) -> SessionPlan {
         let turns = waits.iter().zip(&acts).map(|(&wait, act)| {
             let act = match act {
@@ -77,6 +88,11 @@ prop_compose! {
         let mut scenario = scenario(turns.collect());
         (scenario.send_silence, scenario.markers, scenario.ack_every) = (send_silence, markers, ack_every);
         scenario.response_timeout = Duration::from_secs(2);
+        // As often the native one as any other.
+        let dialect = if after % 2 == 0 { Dialect::Native } else { Dialect::ALL[dialect] };
+        let turn_detection = if commits { TurnDetection::None } else { TurnDetection::ServerVad };
+        let agent = Agent { turn_detection, greets, ..Agent::default() };
+        scenario.service = Arc::new(Service { dialect, agent, ..Service::default() });
         let mut plan = plan(scenario);
         (plan.end, plan.length) = (EndKind::ALL[end], length.map(Duration::from_millis));
         plan
@@ -113,6 +129,13 @@ fn check(bench: &Bench) {
     assert_eq!(turns, closed + u64::from(bench.caller.turn.is_some()));
     let stops = bench.samples(Metric::BargeInStop).len() as u64 + bench.count(Counter::BargeInsMissed);
     assert!(stops <= bench.count(Counter::BargeIns));
+    for metric in [Metric::BargeInSignal, Metric::BargeInLastPacket, Metric::BargeInSilent] {
+        assert!(bench.samples(metric).len() as u64 <= bench.count(Counter::BargeIns));
+    }
+    assert!(bench.count(Counter::BargeInsFalse) <= bench.count(Counter::Responses) + 1);
+    assert!(bench.count(Counter::TalkOverUs) <= bench.count(Counter::SpeechUs) + 40_000 * turns, "within the speech");
+    let marks = bench.log.iter().filter(|(_, action)| matches!(action, Action::Send(ClientEvent::Played { .. }))).count();
+    assert!(marks <= 200);
     let said_goodbye = bench.log.iter().position(|(_, action)| matches!(action, Action::Send(ClientEvent::End { .. })));
     if let Some(at) = said_goodbye {
         assert!(!bench.log[at + 1..].iter().any(|(_, action)| matches!(action, Action::Send(_))), "nothing follows goodbye");

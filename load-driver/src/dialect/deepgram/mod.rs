@@ -14,15 +14,14 @@ mod tests;
 
 use std::{borrow::Cow, sync::Arc};
 
-use bytes::Bytes;
 use proto::{
     audio::AudioFormat,
-    frame::{AgentAudio, ClientEvent, ErrorCode, ResponseStatus, ServerEvent, SessionAccepted, SessionError, SessionStart, SpeechMarker},
-    ids::{ResponseId, SessionId, TurnId},
+    frame::{ClientEvent, ErrorCode, ResponseStatus, ServerEvent, SessionAccepted, SessionError, SessionStart, SpeechMarker},
+    ids::SessionId,
 };
 use serde_json::{Value, json};
 
-use super::{Dialect, Exchange, Wire, parting::Parting};
+use super::{Dialect, Exchange, Wire, course::Course, parting::Parting};
 use crate::plan::Service;
 
 /// What an agent is made of unless the profile says otherwise.
@@ -36,30 +35,11 @@ pub(super) struct Deepgram {
     service: Arc<Service>,
     parting: Parting,
     request_id: SessionId,
-    response: Response,
-    /// Responses and user turns so far.
-    responses: u64,
-    turns: u64,
-    /// The turn that began was not understood yet.
-    speaking: bool,
-    /// The agent's audio: messages so far, media time.
-    sequence: u64,
-    media_us: u64,
+    course: Course,
     /// Media time of the user's audio so far.
     said_us: u64,
     /// Function calls that were not answered, with their names.
     calls: Vec<(String, String)>,
-}
-
-/// What the agent says now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Response {
-    /// Nothing.
-    None,
-    /// The last one, so many frames of it.
-    Open(u32),
-    /// The last one was interrupted: what still comes belongs to it.
-    Interrupted,
 }
 
 impl Deepgram {
@@ -69,12 +49,7 @@ impl Deepgram {
             service: Arc::clone(service),
             parting: Parting::default(),
             request_id: SessionId::new(),
-            response: Response::None,
-            responses: 0,
-            turns: 0,
-            speaking: false,
-            sequence: 0,
-            media_us: 0,
+            course: Course::new(service.output),
             said_us: 0,
             calls: Vec::new(),
         }
@@ -123,67 +98,25 @@ impl Deepgram {
         }));
     }
 
-    fn begin_response(&mut self, text: &str, to: &mut Exchange) {
-        if !matches!(self.response, Response::Open(_)) {
-            self.responses += 1;
-            self.response = Response::Open(0);
-            let (response, turn) = (ResponseId(self.responses), TurnId(self.turns));
-            to.event(ServerEvent::ResponseStart { response, turn, text: text.to_owned() });
-        }
-    }
-
-    fn end_response(&mut self, status: ResponseStatus, to: &mut Exchange) {
-        if let Response::Open(frames) = self.response {
-            self.response = if status == ResponseStatus::Completed { Response::None } else { Response::Interrupted };
-            to.event(ServerEvent::ResponseEnd { response: ResponseId(self.responses), status, frames });
-        }
-    }
-
-    fn begin_turn(&mut self) {
-        if !self.speaking {
-            self.speaking = true;
-            self.turns += 1;
-        }
-    }
-
-    fn audio(&mut self, payload: Bytes, to: &mut Exchange) {
-        if payload.is_empty() {
-            return;
-        }
-        if self.response == Response::None {
-            self.begin_response("", to);
-        }
-        if let Response::Open(frames) = &mut self.response {
-            *frames = frames.saturating_add(1);
-        }
-        let length_us = self.service.output.duration_us(payload.len());
-        let (sequence, timestamp_us) = (self.sequence, self.media_us);
-        self.sequence += 1;
-        self.media_us = self.media_us.saturating_add(length_us);
-        to.event(ServerEvent::Audio(AgentAudio { sequence, timestamp_us, payload, response: ResponseId(self.responses) }));
-    }
-
     fn message(&mut self, message: &Value, to: &mut Exchange) {
         let text = |field: &str| message[field].as_str().unwrap_or_default();
         match text("type") {
             "Welcome" => text("request_id").clone_into(&mut self.request_id),
             "SettingsApplied" => self.accepted(message, to),
             "UserStartedSpeaking" => {
-                self.begin_turn();
+                self.course.begin_turn();
                 to.event(ServerEvent::Speech(SpeechMarker { started: true, timestamp_us: self.said_us }));
-                self.end_response(ResponseStatus::Interrupted, to);
+                self.course.end_response(ResponseStatus::Interrupted, to);
             }
             "ConversationText" if text("role") == "user" => {
-                self.begin_turn();
-                self.speaking = false;
-                let turn = TurnId(self.turns);
+                let turn = self.course.take_turn();
                 to.event(ServerEvent::Committed { turn });
                 to.event(ServerEvent::Transcript { turn, text: text("content").to_owned(), last: true });
             }
-            "ConversationText" => self.begin_response(text("content"), to),
-            "AgentThinking" => to.event(ServerEvent::Answering { turn: TurnId(self.turns) }),
-            "AgentStartedSpeaking" => self.begin_response("", to),
-            "AgentAudioDone" => self.end_response(ResponseStatus::Completed, to),
+            "ConversationText" => self.course.begin_response(text("content"), to),
+            "AgentThinking" => to.event(ServerEvent::Answering { turn: self.course.turn() }),
+            "AgentStartedSpeaking" => self.course.begin_response("", to),
+            "AgentAudioDone" => self.course.end_response(ResponseStatus::Completed, to),
             "FunctionCallRequest" => self.function_calls(message, to),
             "FunctionCallCancelled" => {
                 for id in message["functions"].as_array().into_iter().flatten().filter_map(|function| function["id"].as_str()) {
@@ -269,7 +202,7 @@ impl Dialect for Deepgram {
 
     fn decode(&mut self, message: Wire, to: &mut Exchange) {
         match message {
-            Wire::Binary(audio) => self.audio(audio, to),
+            Wire::Binary(audio) => self.course.audio(audio, to),
             Wire::Text(text) => match serde_json::from_str(&text) {
                 Ok(message) => self.message(&message, to),
                 Err(error) => to.malformed(malformed(&format!("a text frame is not JSON: {error}"))),

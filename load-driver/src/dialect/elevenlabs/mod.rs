@@ -89,7 +89,7 @@ impl Elevenlabs {
         }
     }
 
-    fn start(&self, start: SessionStart, to: &mut Exchange) {
+    fn start(&self, start: &SessionStart, to: &mut Exchange) {
         let agent = &self.service.agent;
         let mut first = json!({"type": "conversation_initiation_client_data", "user_id": start.client_ref});
         // An agent takes only the overrides that it was set up to take.
@@ -126,10 +126,10 @@ impl Elevenlabs {
             "user_transcript" => {
                 self.turns += 1;
                 to.event(ServerEvent::Committed { turn: TurnId(self.turns) });
-                self.transcript(self.turns, &message["user_transcription_event"]["user_transcript"], true, to);
+                transcript(self.turns, &message["user_transcription_event"]["user_transcript"], true, to);
             }
             "tentative_user_transcript" => {
-                self.transcript(self.turns + 1, &message["tentative_user_transcription_event"]["user_transcript"], false, to);
+                transcript(self.turns + 1, &message["tentative_user_transcription_event"]["user_transcript"], false, to);
             }
             "agent_response" => to.event(ServerEvent::Answering { turn: TurnId(self.turns) }),
             "agent_response_correction" => {
@@ -192,10 +192,6 @@ impl Elevenlabs {
         }));
     }
 
-    fn transcript(&self, turn: u64, text: &Value, last: bool, to: &mut Exchange) {
-        to.event(ServerEvent::Transcript { turn: TurnId(turn), text: text.as_str().unwrap_or_default().to_owned(), last });
-    }
-
     fn score(&mut self, score: f64, to: &mut Exchange) {
         let hears = if self.hears { score > SILENCE } else { score >= SPEECH };
         if hears != self.hears {
@@ -241,7 +237,7 @@ impl Dialect for Elevenlabs {
                 text.push_str(TAIL);
                 to.send(Wire::Text(text));
             }
-            ClientEvent::Start(start) => self.start(start, to),
+            ClientEvent::Start(start) => self.start(&start, to),
             ClientEvent::ToolResult { call_id, output, failed } => {
                 say(&json!({"type": "client_tool_result", "tool_call_id": call_id, "result": output, "is_error": failed}), to);
             }
@@ -285,6 +281,10 @@ impl Dialect for Elevenlabs {
     fn closed(&mut self, _code: u16, to: &mut Exchange) {
         self.parting.closed(to);
     }
+}
+
+fn transcript(turn: u64, text: &Value, last: bool, to: &mut Exchange) {
+    to.event(ServerEvent::Transcript { turn: TurnId(turn), text: text.as_str().unwrap_or_default().to_owned(), last });
 }
 
 fn say(message: &Value, to: &mut Exchange) {

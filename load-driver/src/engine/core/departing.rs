@@ -102,7 +102,7 @@ impl Core {
             self.closed(ticket, FailureCause::Unreachable);
             return None;
         };
-        let Target { authority, address, endpoint } = target;
+        let Target { authority, address, endpoint, .. } = target;
         let dial = Dial { backend, address, authority, endpoint, service, client_ref, own_connection };
         Some(Departure { ticket, protocol, dial })
     }

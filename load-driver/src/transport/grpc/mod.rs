@@ -7,7 +7,6 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     future::Future,
-    net::SocketAddr,
     pin::Pin,
     rc::Rc,
 };
@@ -16,7 +15,11 @@ use bytes::Bytes;
 use h2::{Ping, client};
 use tokio::{sync::OnceCell, task::JoinHandle, time::timeout};
 
-use super::{Connector, Dial, Stream, TransportOptions, cause, socket::Socket};
+use super::{
+    Connector, Dial, Reasons, Stream, TransportOptions, cause,
+    socket::Socket,
+    tls::{self, Speaks},
+};
 use crate::{dialect::Channel, ledger::FailureCause, plan::Protocol};
 
 mod stream;
@@ -29,6 +32,7 @@ const REMEMBERED_RESETS: usize = 16 * 1024;
 /// One a shard.
 pub(super) struct GrpcConnector {
     options: TransportOptions,
+    reasons: Reasons,
     pool: RefCell<BTreeMap<usize, Vec<Rc<Connection>>>>,
 }
 
@@ -90,14 +94,15 @@ impl Connection {
     }
 
     /// Dials once, whoever comes first; everybody gets the same answer. True when this call dialled.
-    async fn ready(&self, address: SocketAddr, options: &TransportOptions) -> (Result<&Ready, FailureCause>, bool) {
+    async fn ready(&self, to: &Dial, connector: &GrpcConnector) -> (Result<&Ready, FailureCause>, bool) {
+        let options = &connector.options;
         let mut fresh = false;
         let result = self
             .ready
             .get_or_init(|| {
                 fresh = true;
                 async {
-                    let dialled = timeout(options.connect_timeout, dial(address, options, &self.closed)).await;
+                    let dialled = timeout(options.connect_timeout, dial(to, connector, &self.closed)).await;
                     let result = dialled.unwrap_or(Err(FailureCause::ConnectTimeout));
                     match &result {
                         // The peer's limit is known by now. A stream beyond it would wait inside h2 and nobody could tell.
@@ -113,8 +118,16 @@ impl Connection {
 }
 
 /// TCP, HTTP/2 preface, and one ping, so that the peer's settings are known and the peer is known to speak HTTP/2.
-async fn dial(address: SocketAddr, options: &TransportOptions, closed: &Rc<Cell<bool>>) -> Result<Ready, FailureCause> {
+async fn dial(to: &Dial, connector: &GrpcConnector, closed: &Rc<Cell<bool>>) -> Result<Ready, FailureCause> {
+    let GrpcConnector { options, reasons, .. } = connector;
+    let address = to.address;
+    let failed = |cause, said: String| {
+        reasons.note(cause, &to.service.connection, || said);
+        cause
+    };
+    let of_handshake = |error: &h2::Error| failed(cause::of_h2_handshake(error), cause::chain(error));
     let socket = Socket::connect(address).await.map_err(|e| cause::of_dial(&e))?;
+    let carrier = tls::carry(to.endpoint.tls.as_ref(), &socket, Speaks::Grpc).await.map_err(|(cause, said)| failed(cause, said))?;
     let (requests, mut connection) = client::Builder::new()
         .initial_window_size(options.stream_window)
         .initial_connection_window_size(options.connection_window)
@@ -123,17 +136,17 @@ async fn dial(address: SocketAddr, options: &TransportOptions, closed: &Rc<Cell<
         .max_concurrent_reset_streams(REMEMBERED_RESETS)
         .max_local_error_reset_streams(None)
         .enable_push(false)
-        .handshake::<_, Bytes>(socket.clone())
+        .handshake::<_, Bytes>(carrier)
         .await
-        .map_err(|e| cause::of_h2_handshake(&e))?;
+        .map_err(|e| of_handshake(&e))?;
     let mut pings = connection.ping_pong();
-    let failed = Rc::new(Cell::new(None));
+    let over = Rc::new(Cell::new(None));
     let driver = Driver(tokio::task::spawn_local({
-        let (closed, failed) = (Rc::clone(closed), Rc::clone(&failed));
+        let (closed, over) = (Rc::clone(closed), Rc::clone(&over));
         async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%address, error = cause::chain(&error), "connection failed");
-                failed.set(Some(cause::of_h2_handshake(&error)));
+                over.set(Some((cause::of_h2_handshake(&error), cause::chain(&error))));
             }
             closed.set(true);
         }
@@ -143,15 +156,15 @@ async fn dial(address: SocketAddr, options: &TransportOptions, closed: &Rc<Cell<
     {
         // The ping only knows that the connection is over; its task knows why.
         driver.finished().await;
-        return Err(failed.get().unwrap_or_else(|| cause::of_h2_handshake(&error)));
+        return Err(over.take().map_or_else(|| of_handshake(&error), |(cause, said)| failed(cause, said)));
     }
     Ok(Ready { requests, socket, driver: RefCell::new(Some(driver)) })
 }
 
 impl GrpcConnector {
     /// No connection yet.
-    pub(super) fn new(options: TransportOptions) -> Self {
-        Self { options, pool: RefCell::default() }
+    pub(super) fn new(options: TransportOptions, reasons: Reasons) -> Self {
+        Self { options, reasons, pool: RefCell::default() }
     }
 
     /// The least loaded connection; a new one while there are fewer than wanted, or when all are full.
@@ -175,7 +188,7 @@ impl GrpcConnector {
         loop {
             let place = if dial.own_connection { Place::take(&Connection::new(1)) } else { self.place(dial.backend) };
             let connection = Rc::clone(&place.0);
-            let (ready, dialled) = connection.ready(dial.address, &self.options).await;
+            let (ready, dialled) = connection.ready(&dial, self).await;
             fresh |= dialled;
             let ready = ready?;
             if connection.streams.get() > connection.limit.get() {
@@ -188,8 +201,9 @@ impl GrpcConnector {
                 socket: ready.socket.clone(),
                 place,
                 own,
-                channel: Channel::new(&dial.service, Protocol::Grpc, dial.client_ref),
-                authority: &dial.authority,
+                channel: Channel::new(&dial.service, Protocol::Grpc, dial.client_ref.clone()),
+                dial: &dial,
+                reasons: self.reasons.clone(),
                 fresh,
             })
             .await;

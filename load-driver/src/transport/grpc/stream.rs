@@ -6,6 +6,7 @@ use std::{
     future::poll_fn,
     pin::Pin,
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll, Waker, ready},
 };
 
@@ -21,7 +22,11 @@ use super::{Driver, Place};
 use crate::{
     dialect::{Channel, SharedChannel, Wire},
     ledger::FailureCause,
-    transport::{How, Inbound, Link, MAX_QUEUED, Received, Remains, Stream, Unsent, cause, orca, socket::Socket},
+    plan::Service,
+    transport::{
+        Dial, How, Inbound, Link, MAX_QUEUED, Reasons, Received, Remains, RequestError, Stream, Unsent, cause, orca, request,
+        socket::Socket,
+    },
 };
 
 /// Compression flag and length.
@@ -36,32 +41,41 @@ pub(super) struct Opening<'a> {
     pub(super) place: Place,
     pub(super) own: Option<Driver>,
     pub(super) channel: Channel,
-    pub(super) authority: &'a str,
+    pub(super) dial: &'a Dial,
+    pub(super) reasons: Reasons,
     pub(super) fresh: bool,
 }
 
 /// Sends the request's head. The answer's head comes with the first event.
 pub(super) async fn open(opening: Opening<'_>) -> Result<Stream, FailureCause> {
-    let Opening { mut requests, socket, place, own, channel, authority, fresh } = opening;
+    let Opening { mut requests, socket, place, own, channel, dial, reasons, fresh } = opening;
+    let service = Arc::clone(&dial.service);
+    let unsendable = |error: RequestError| {
+        reasons.note(FailureCause::Unreachable, &service.connection, || error.to_string());
+        FailureCause::Unreachable
+    };
+    let path = request::path_and_query(&dial.endpoint, &channel, &service.connection).map_err(unsendable)?;
+    let headers = request::headers(&channel, &service.connection).map_err(unsendable)?;
+    let scheme = if dial.endpoint.tls.is_some() { "https" } else { "http" };
     poll_fn(|cx| requests.poll_ready(cx)).await.map_err(|e| cause::of_h2(&e))?;
     let mut request = Request::builder()
         .method(Method::POST)
         .version(Version::HTTP_2)
-        .uri(format!("http://{authority}{}", channel.dialect().path()))
+        .uri(format!("{scheme}://{}{path}", dial.authority))
         .header(header::CONTENT_TYPE, "application/grpc")
         .header(header::TE, "trailers")
         .header(header::USER_AGENT, concat!("load-driver/", env!("CARGO_PKG_VERSION")))
         .body(())
         .map_err(|_| FailureCause::Unreachable)?;
-    request.headers_mut().extend(channel.dialect().headers());
-    request.headers_mut().extend(channel.client_ref_header());
+    request.headers_mut().extend(headers);
     let channel = Rc::new(RefCell::new(channel));
     let (response, send) = requests.send_request(request, false).map_err(|e| cause::of_h2(&e))?;
     let outbound = Rc::new(RefCell::new(Outbound { send, queue: VecDeque::new(), waker: None }));
     let place = Rc::new(place);
     let link = GrpcLink { outbound: Rc::clone(&outbound), channel: Rc::clone(&channel), socket, own, _place: Rc::clone(&place) };
+    let state = State::Head(response);
     let inbound =
-        GrpcInbound { outbound, channel, state: State::Head(response), partial: BytesMut::new(), told: false, report: None, _place: place };
+        GrpcInbound { outbound, channel, state, partial: BytesMut::new(), told: false, report: None, service, reasons, _place: place };
     Ok(Stream { link: Box::new(link), inbound: Box::new(inbound), fresh })
 }
 
@@ -191,6 +205,8 @@ enum State {
 
 /// What a stream is made of, on the way in.
 enum Piece {
+    /// The response's head: a dialect may have heard something in it.
+    Head,
     Message(Bytes),
     Report(Box<OrcaLoadReport>),
 }
@@ -205,16 +221,47 @@ struct GrpcInbound {
     told: bool,
     /// Heard, and not told yet.
     report: Option<Box<OrcaLoadReport>>,
+    service: Arc<Service>,
+    reasons: Reasons,
     _place: Rc<Place>,
 }
 
 /// What a response's head says when it does not open a stream of messages.
 fn refusal(head: &Response<RecvStream>) -> Option<FailureCause> {
     let grpc = head.headers().get(header::CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"application/grpc"));
-    if head.status() != StatusCode::OK || !grpc {
+    if head.status() != StatusCode::OK {
+        return Some(cause::of_http(head.status(), head.headers(), ""));
+    }
+    if !grpc {
         return Some(FailureCause::NotAnAgent);
     }
     head.headers().get("grpc-status").map(|_| status(Some(head.headers())))
+}
+
+/// What a refusal or the trailers say for people.
+fn told(status: Option<StatusCode>, headers: &HeaderMap) -> String {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let http = status.filter(|status| *status != StatusCode::OK).map(|status| status.to_string()).unwrap_or_default();
+    let code = headers.get("grpc-status").map(|_| format!("grpc-status {}", text("grpc-status"))).unwrap_or_default();
+    format!("{http} {code} {}", unescaped(text("grpc-message")))
+}
+
+/// `%20` as what it stands for.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let escaped = match (first, tail) {
+            (b'%', [a, b, after @ ..]) => {
+                char::from(*a).to_digit(16).zip(char::from(*b).to_digit(16)).map(|(a, b)| ((a * 16 + b) as u8, after))
+            }
+            _ => None,
+        };
+        let (byte, after) = escaped.unwrap_or((*first, tail));
+        bytes.push(byte);
+        rest = after;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// What the trailers say; none are an end without a status.
@@ -254,8 +301,14 @@ impl GrpcInbound {
                     let head = ready!(Pin::new(response).poll(cx)).map_err(|e| cause::of_h2(&e))?;
                     self.report = orca::report(head.headers());
                     self.channel.borrow_mut().named(head.headers());
-                    self.state = refusal(&head).map_or_else(|| State::Body(head.into_body()), State::Over);
-                    continue;
+                    if let Some(cause) = refusal(&head) {
+                        self.reasons.note(cause, &self.service.connection, || told(Some(head.status()), head.headers()));
+                        self.state = State::Over(cause);
+                        continue;
+                    }
+                    self.state = State::Body(head.into_body());
+                    self.channel.borrow_mut().answered();
+                    return Poll::Ready(Ok(Piece::Head));
                 }
                 State::Body(body) => body,
             };
@@ -271,7 +324,11 @@ impl GrpcInbound {
                 None => {
                     let trailers = ready!(body.poll_trailers(cx)).map_err(|e| cause::of_h2(&e))?;
                     self.report = trailers.as_ref().and_then(orca::report);
-                    self.state = State::Over(status(trailers.as_ref()));
+                    let cause = status(trailers.as_ref());
+                    if let (Some(trailers), true) = (&trailers, cause != FailureCause::Eof) {
+                        self.reasons.note(cause, &self.service.connection, || told(None, trailers));
+                    }
+                    self.state = State::Over(cause);
                 }
             }
         }
@@ -317,6 +374,7 @@ impl Inbound for GrpcInbound {
                     // What does not go now is dropped, as what the caller says is; a broken stream shows on the next poll.
                     let _ = self.outbound.borrow_mut().send_all(&mut channel);
                 }
+                Ok(Piece::Head) => {}
                 Ok(Piece::Report(report)) => return Poll::Ready(Received::Report(report)),
                 Err(cause) => {
                     // A dialect without a word for goodbye says it now, once.

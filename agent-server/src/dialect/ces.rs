@@ -1,1 +1,0 @@
-//! Google CES `BidiRunSession` over gRPC.

@@ -1,0 +1,201 @@
+//! Flags of the command line over the profile's `connection`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::{
+    plan::Connection,
+    profile::{Loaded, ProfileError, Target, TargetUrl, header_error, shown},
+    transport::{TlsClient, unsendable},
+};
+
+/// How the backends are reached, over what the profile says.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Connection")]
+pub struct ReachArgs {
+    /// Sends this header with every stream: 'Authorization: Bearer ${KEY}'. Variables are read when it is sent, and neither they nor a
+    /// value that is written out here are printed or stored. May be repeated.
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<Hidden>,
+    /// Adds a parameter to the query of the target: 'key=${KEY}'. May be repeated.
+    #[arg(long = "query", value_name = "NAME=VALUE")]
+    query: Vec<Hidden>,
+    /// Offers a WebSocket subprotocol. May be repeated.
+    #[arg(long = "subprotocol", value_name = "NAME")]
+    subprotocols: Vec<Hidden>,
+    /// Trusts the certificates in this PEM file instead of the system's.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// The driver's own certificate, PEM, for backends that ask for one.
+    #[arg(long = "cert", value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// Its key, PEM.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+}
+
+/// A value that may be a secret.
+#[derive(Clone)]
+struct Hidden(String);
+
+impl From<String> for Hidden {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl std::fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A flag that cannot be used. The value is in no message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReachError {
+    /// Not a header.
+    #[error("--header: {0}")]
+    Header(String),
+    /// Not a parameter.
+    #[error("--query is NAME=VALUE: write for example --query 'model=m'")]
+    Query,
+    /// Not a subprotocol.
+    #[error("--subprotocol: write one word, without commas and spaces")]
+    Subprotocol,
+    /// The files of TLS.
+    #[error(transparent)]
+    Tls(#[from] crate::transport::TlsError),
+}
+
+impl ReachArgs {
+    /// Puts the flags over what the profile says.
+    pub fn apply(&self, connection: &mut Connection) -> Result<(), ReachError> {
+        for Hidden(text) in &self.headers {
+            let due = || ReachError::Header("write NAME: VALUE, for example --header 'Authorization: Bearer ${KEY}'".to_owned());
+            let (name, value) = text.split_once(':').ok_or_else(due)?;
+            let (name, value) = (name.trim(), value.trim());
+            if let Some((message, help)) = header_error(name, value) {
+                return Err(ReachError::Header(format!("{message}: {help}")));
+            }
+            // Of one name in another case there is one as well.
+            connection.headers.retain(|known, _| !known.eq_ignore_ascii_case(name));
+            connection.headers.insert(name.to_owned(), value.to_owned());
+            connection.private.insert(name.to_owned());
+        }
+        for Hidden(text) in &self.query {
+            let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or(ReachError::Query)?;
+            crate::plan::variables::expand(value, |_| Some(String::new())).map_err(|_| ReachError::Query)?;
+            connection.query.insert(name.to_owned(), value.to_owned());
+            connection.private.insert(name.to_owned());
+        }
+        for Hidden(name) in &self.subprotocols {
+            if crate::profile::is_wrong_subprotocol(name) {
+                return Err(ReachError::Subprotocol);
+            }
+            connection.subprotocols.push(name.clone());
+            connection.private.insert(name.clone());
+        }
+        let Self { ca, certificate, key, .. } = self;
+        connection.ca = ca.clone().or(connection.ca.take());
+        connection.certificate = certificate.clone().or(connection.certificate.take());
+        connection.key = key.clone().or(connection.key.take());
+        Ok(())
+    }
+}
+
+/// What the connection needs is there: variables, and the files of TLS where they are used.
+pub fn ready(loaded: &Loaded) -> Result<(), super::UsageError> {
+    let connection = &loaded.profile.connection;
+    if let Some(([map, name], error)) = unsendable(connection) {
+        let flag = connection.private.contains(&name) || (map == "subprotocols" && !connection.private.is_empty());
+        if flag {
+            let flag = match map.as_str() {
+                "headers" => "--header",
+                "query" => "--query",
+                _ => "--subprotocol",
+            };
+            return Err(ProfileError::Connection(format!("{flag} {name}: {error}")).into());
+        }
+        let message = format!("`connection.{map}.{name}`: {error}");
+        let help = Some("set it, or drop the key".to_owned());
+        return Err(loaded.document.error(&["connection", &map, &name], message, help).into());
+    }
+    let tls = match &loaded.profile.target {
+        Target::Addresses(all) => all.iter().any(|address| TargetUrl::parse(&address.address).is_ok_and(|url| url.tls())),
+        Target::Embedded { .. } => false,
+    };
+    if tls {
+        TlsClient::load(connection).map_err(ReachError::from)?;
+    }
+    Ok(())
+}
+
+/// What is sent with every stream and where from, for people; a line for each variable.
+pub fn describe(loaded: &Loaded) -> Vec<String> {
+    let shown_connection = loaded.profile.connection.shown();
+    let mut lines = Vec::new();
+    for ([map, name], value) in shown_connection.values() {
+        if value.contains("${") {
+            lines.push(format!("connection.{map}.{name}: {value}, from the environment when a stream is opened"));
+        }
+    }
+    if let Target::Addresses(all) = &loaded.profile.target {
+        lines.extend(all.iter().filter(|address| address.is_url()).map(|address| format!("target: {}", shown(&address.address))));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        reach: ReachArgs,
+    }
+
+    fn applied(flags: &[&str], connection: &mut Connection) -> Result<(), ReachError> {
+        let cli = Cli::try_parse_from(std::iter::once("load-driver").chain(flags.iter().copied())).expect("flags");
+        assert!(!format!("{cli:?}").contains("hunter2"));
+        cli.reach.apply(connection)
+    }
+
+    #[test]
+    fn flags_go_over_the_profile_and_their_values_are_stored_nowhere() {
+        let mut connection = Connection { headers: [("authorization".to_owned(), "old".to_owned())].into(), ..Connection::default() };
+        let flags = ["--header=X-Kind: hunter2", "--header=Authorization: Bearer ${KEY}", "--query=a=hunter2", "--subprotocol=hunter2"];
+        applied(&flags, &mut connection).expect("right");
+        assert_eq!(connection.headers["X-Kind"], "hunter2");
+        assert_eq!(connection.headers.len(), 2);
+        let stored = serde_json::to_string(&connection.shown()).expect("JSON");
+        assert!(!stored.contains("hunter2") && stored.contains("Bearer ${KEY}"), "{stored}");
+        assert!(!format!("{connection:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn wrong_flags_are_told_without_their_values() {
+        for (flag, complaint) in [
+            ("--header=hunter2", "NAME: VALUE"),
+            ("--header=X Y: hunter2", "no name of an HTTP header"),
+            ("--header=Host: hunter2", "set by the driver itself"),
+            ("--header=Sec-WebSocket-Protocol: hunter2", "connection.subprotocols"),
+            ("--header=X: hunter2\n", ""),
+            ("--header=X: hunter2\nY: z", "cannot be sent"),
+            ("--header=X: ${hunter2", "environment variable"),
+            ("--query=hunter2", "NAME=VALUE"),
+            ("--subprotocol=hunter2, b", "one word"),
+        ] {
+            match applied(&[flag], &mut Connection::default()) {
+                Ok(()) => assert_eq!(complaint, "", "{flag}"),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(!complaint.is_empty() && error.contains(complaint) && !error.contains("hunter2"), "{flag}: {error}");
+                }
+            }
+        }
+    }
+}
