@@ -84,12 +84,7 @@ pub(super) struct Speaking {
 
 impl Speaking {
     /// Begins at `start`.
-    pub(super) const fn new(
-        response: ResponseId,
-        (voice, format): (Voice, AudioFormat),
-        composition: Composition,
-        start: Micros,
-    ) -> Self {
+    pub(super) const fn new(response: ResponseId, (voice, format): (Voice, AudioFormat), composition: Composition, start: Micros) -> Self {
         Self { response, voice, format, composition, start, sent: 0 }
     }
 

@@ -22,13 +22,13 @@ pub enum EngineEvent {
     },
     /// Each second.
     Interval(IntervalReport),
+    /// Sessions that are over, as voice conversations.
+    Voice(VoiceNews),
     /// What backends said with the first failures of these causes.
     Said {
         /// One line each, without secrets.
         reasons: Vec<(FailureCause, String)>,
     },
-    /// Sessions that are over, as voice conversations.
-    Voice(VoiceNews),
     /// A worker has its plan and waits for the start of the run.
     Ready,
     /// The shard is done: every lane is over, every session ended.

@@ -50,8 +50,8 @@ pub enum WireError {
 enum Head {
     Ledger { shard: usize, entries: Vec<LedgerEntry>, complete_to_us: u64 },
     Interval { shard: usize, from_us: u64, to_us: u64, active: u64, speaking: u64, warmup: bool, scenarios: Vec<Scenario> },
-    Said { reasons: Vec<(FailureCause, String)> },
     Voice(VoiceNews),
+    Said { reasons: Vec<(FailureCause, String)> },
     Ready,
     Done { shard: usize },
     Fatal { message: String },
@@ -85,8 +85,8 @@ pub fn write_event(out: &mut impl Write, event: EngineEvent) -> Result<(), WireE
             let scenarios = scenarios.into_iter().map(|s| pack(s, &mut blobs)).collect::<Result<_, _>>()?;
             Head::Interval { shard, from_us, to_us, active, speaking, warmup, scenarios }
         }
-        EngineEvent::Said { reasons } => Head::Said { reasons },
         EngineEvent::Voice(news) => Head::Voice(news),
+        EngineEvent::Said { reasons } => Head::Said { reasons },
         EngineEvent::Ready => Head::Ready,
         EngineEvent::Done { shard } => Head::Done { shard },
         EngineEvent::Fatal { message } => Head::Fatal { message },
@@ -155,8 +155,8 @@ fn parse(frame: &[u8]) -> Result<EngineEvent, WireError> {
             let scenarios = scenarios.into_iter().map(|s| unpack(s, &mut blobs)).collect::<Result<_, _>>()?;
             EngineEvent::Interval(IntervalReport { shard, from_us, to_us, active, speaking, warmup, scenarios })
         }
-        Head::Said { reasons } => EngineEvent::Said { reasons },
         Head::Voice(news) => EngineEvent::Voice(news),
+        Head::Said { reasons } => EngineEvent::Said { reasons },
         Head::Ready => EngineEvent::Ready,
         Head::Done { shard } => EngineEvent::Done { shard },
         Head::Fatal { message } => EngineEvent::Fatal { message },

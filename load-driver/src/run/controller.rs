@@ -266,12 +266,12 @@ impl Run {
                 self.voice.entries(&entries);
                 self.ledger.entries(source(shard), entries, complete_to_us);
             }
+            EngineEvent::Voice(news) => self.voice.news(news),
             EngineEvent::Said { reasons } => {
                 for (cause, text) in reasons {
                     self.said.entry(cause_name(cause)).or_insert(text);
                 }
             }
-            EngineEvent::Voice(news) => self.voice.news(news),
             EngineEvent::Ready => {}
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
             EngineEvent::Done { shard } => {

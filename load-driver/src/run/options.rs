@@ -31,14 +31,14 @@ pub struct RunArgs {
     /// `double_decrement`, `decrement_on_reject`, `late_decrement`, `torn_snapshot`, `forget_on_timeout`. May be repeated.
     #[arg(long = "defect", value_name = "KIND=RATE[:DELAY]")]
     pub defects: Vec<String>,
-    /// How the backends are reached.
-    #[command(flatten)]
-    pub reach: ReachArgs,
     /// Makes the embedded backends misbehave on purpose as real voice backends do, in this share of their sessions: `stale_audio_after_barge_in`,
     /// `output_gaps`, `ghost_after_hangup`, `silent_session`, `no_turn_end`, `double_response`, `vad_drop`, `cross_talk`, `truncate_edge`,
     /// `pool_leak`, `admission_race`. May be repeated.
     #[arg(long = "fault", value_name = "KIND[=RATE[:TIME]]")]
     pub faults: Vec<String>,
+    /// How the backends are reached.
+    #[command(flatten)]
+    pub reach: ReachArgs,
     /// Folder of the results.
     #[arg(long, value_name = "DIR", env = "LOAD_DRIVER_OUT", default_value = "results")]
     pub out: PathBuf,
