@@ -51,7 +51,7 @@ pub(super) async fn conduct(job: Job) -> Result<Outcome, RunError> {
     if complain(&reporters.emit(Event::Started(&run.info))) {
         run.reasons.push(Exit::InternalFault);
     }
-    run.live(&mut reporters).await
+    Box::pin(run.live(&mut reporters)).await
 }
 
 async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Result<Run> {

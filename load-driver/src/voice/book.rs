@@ -1,6 +1,6 @@
 //! Everything that is known of voice faults, until the section of the summary is made of it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use proto::ids::PlanIndex;
 
@@ -202,8 +202,7 @@ impl VoiceBook {
             h.longest_us / 1_000
         );
         if h.still > 0 {
-            detail
-                .push_str(&format!("; {} more ended late and were not seen to move: those may be late or missing counts instead", h.still));
+            let _ = write!(detail, "; {} more ended late and were not seen to move: those may be late or missing counts instead", h.still);
         }
         (h.ghosts > 0).then(|| finding(VoiceFault::GhostAfterHangup, h.ghosts, h.ghosts, detail, &h.client_refs))
     }

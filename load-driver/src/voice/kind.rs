@@ -86,10 +86,9 @@ impl VoiceFault {
             Self::GhostAfterHangup => {
                 "no session hung up abruptly on a backend that lists its sessions, or none was watched for long enough"
             }
-            Self::SilentSession => "no session had two turns in a dialect that shows what was heard",
+            Self::SilentSession | Self::VadDrop => "no session had two turns in a dialect that shows what was heard",
             Self::NoTurnEnd => "no response was heard out in a dialect that signals ends",
             Self::DoubleResponse => "no turn was answered in full in a dialect that names its responses",
-            Self::VadDrop => "no session had two turns in a dialect that shows what was heard",
             Self::CrossTalk => "no session began with silence in a dialect that names its responses, or the agents are expected to greet",
             Self::TruncateEdge => "no response was interrupted at 0 ms or beyond its audio in a dialect that shows what was heard",
             Self::PoolLeak => "no session was refused by a backend whose counters and cap are known",

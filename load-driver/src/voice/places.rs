@@ -90,8 +90,8 @@ impl Places {
     pub(super) fn judge(&self, listed: usize) -> Refused {
         let mut out = Refused::default();
         for refusal in &self.refusals {
-            let boots = self.boots.iter().filter(|((backend, _), _)| *backend == refusal.backend);
-            let Some((boot, most)) = boots.filter_map(|(_, boot)| Some((boot, boot.most_live(refusal)?))).next() else { continue };
+            let mut boots = self.boots.iter().filter(|((backend, _), _)| *backend == refusal.backend);
+            let Some((boot, most)) = boots.find_map(|(_, boot)| Some((boot, boot.most_live(refusal)?))) else { continue };
             out.judged += 1;
             if most < boot.max {
                 out.wrong += 1;
