@@ -112,7 +112,7 @@ impl Rules {
             match effect {
                 Effect::Send(event) => self.hear(event),
                 Effect::End { .. } => self.ends += 1,
-                Effect::Phase(_) | Effect::Cost(_) => {}
+                Effect::Phase(_) | Effect::Cost(_) | Effect::Fault(_) => {}
             }
         }
         assert_eq!(session.ended(), self.ends == 1);
