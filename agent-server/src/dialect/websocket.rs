@@ -325,3 +325,26 @@ pub async fn close_gently(mut io: impl AsyncRead + AsyncWrite + Unpin) {
     })
     .await;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outbox_is_full_of_many_messages_or_of_large_ones() {
+        let mut outbox = Outbox::default();
+        let large = Frame::Binary(Bytes::from(vec![0; OUTBOX_MAX.1 / 2]));
+        outbox.push(large.clone());
+        assert!(!outbox.is_full());
+        outbox.push(large);
+        assert!(outbox.is_full());
+        assert!(outbox.pop().is_some() && !outbox.is_full());
+        for _ in 1..OUTBOX_MAX.0 {
+            assert!(!outbox.is_full());
+            outbox.push(Frame::Text("a".into()));
+        }
+        assert!(outbox.is_full());
+        while outbox.pop().is_some() {}
+        assert_eq!((outbox.bytes, outbox.is_full()), (0, false));
+    }
+}

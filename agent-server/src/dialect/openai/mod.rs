@@ -40,7 +40,7 @@ use self::{
 use super::{Dialect, Exchange, Frame, Opened, Refused, Socket as AnySocket, Upgrade, WebSocketDialect};
 use crate::{runtime::clock::Clock, shard::Close};
 
-/// Longest life of a session, as the API has it; a shorter one of the server holds.
+/// Longest life of a session, as the API has it; a shorter one that the server is set to holds.
 const LIFE_MS: u32 = 60 * 60 * 1000;
 /// The longest audio in base64, and what is around it.
 const MESSAGE_MAX: usize = APPEND_MAX / 3 * 4 + 64 * 1024;
@@ -195,6 +195,7 @@ impl Dialect for Realtime {
             output: AudioFormat::Pcm24k,
             turns: self.settings.turns(),
             max_duration_ms: LIFE_MS,
+            default_duration_ms: LIFE_MS,
             ..SessionStart::default()
         }));
     }
