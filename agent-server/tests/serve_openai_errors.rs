@@ -4,11 +4,13 @@ mod common;
 
 use std::time::Duration;
 
+use agent_server::runtime::clock::Clock;
 use common::{
     Server,
     foreign::{Foreign, Heard},
     openai::{PATH, Talker, audio, of},
 };
+use proto::time::Micros;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -165,6 +167,40 @@ async fn fifteen_mebibytes_are_taken_at_once_and_more_is_refused() {
     assert_eq!(error["code"], "message_too_large", "{error}");
     assert_eq!(talker.foreign.next().await, Heard::Closed(Some(1009)));
     server.expect_ends(&[("completed", 1), ("failed", 1)]).await;
+}
+
+/// Whatever a session may be set to comes back whole, escapes and all, and what is too much is refused.
+#[tokio::test]
+async fn the_largest_sessions_come_back_whole() {
+    let server = server();
+    let mut talker = Talker::new(server.address).await;
+    let instructions = "\"\n".repeat(64 * 1024);
+    let tool = |n: usize, letter: &str| json!({ "type": "function", "name": format!("f{n}"), "description": letter.repeat(7_000) });
+    let tools = |letter: &str| (0..32).map(|n| tool(n, letter)).collect::<Vec<_>>();
+    let session = talker.update(json!({ "instructions": instructions, "tools": tools("\n") })).await;
+    assert_eq!((&session["instructions"], &session["tools"]), (&json!(instructions), &json!(tools("\n"))));
+    talker.say(json!({ "type": "session.update", "session": { "tools": tools("\u{1}") } })).await;
+    let error = talker.until("error").await;
+    assert_eq!((&error["error"]["code"], &error["error"]["param"]), (&json!("string_above_max_length"), &json!("session")));
+    // A text of which every letter is six on the wire.
+    let item =
+        json!({ "id": "i", "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "\u{1}".repeat(65_000) }] });
+    talker.say(json!({ "type": "conversation.item.create", "item": item })).await;
+    assert_eq!(talker.until("conversation.item.done").await["item"]["content"], item["content"]);
+    talker.close().await;
+    server.expect_ends(&[("completed", 1)]).await;
+}
+
+/// As the API has it, where the server is not set to a shorter life.
+#[tokio::test]
+async fn sessions_live_for_an_hour_unless_the_server_is_set_to_less() {
+    for (args, seconds) in [(&[][..], 3_600), (&["--max-duration=10m"], 600), (&["--max-duration=3h"], 3_600)] {
+        let server = Server::start(args);
+        let (_talker, session) = Talker::open(server.address, PATH, &[]).await;
+        let now = Clock::start().unix_us(Micros::ZERO) / 1_000_000;
+        let left = session["expires_at"].as_u64().unwrap() - now;
+        assert!((seconds - 60..=seconds).contains(&left), "{args:?}: {left}");
+    }
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ static CONFIG: LazyLock<Arc<SessionConfig>> = LazyLock::new(|| {
         tool_rate: 0.3,
         endpoint_silence: Duration::from_millis(300),
         vad_threshold: 300.0,
-        max_duration: Duration::from_secs(120),
+        max_duration: Some(Duration::from_secs(120)),
         idle_timeout: Duration::from_secs(20),
         seed: 11,
         cost: "idle=1us,thinking=1us,tool=1us".parse().unwrap_or_default(),

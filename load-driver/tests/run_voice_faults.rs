@@ -83,8 +83,8 @@ fn over_openai(fault: &str) -> Done {
 fn openai_realtime_shows_and_names_them_too() {
     let clean = over_openai("").exits(0);
     assert_eq!(findings(&clean), []);
-    for (fault, kind) in [("output_gaps=0.5", "output_gaps"), ("double_response=0.5", "double_response"), ("vad_drop=0.5", "vad_drop")] {
-        let done = over_openai(fault).exits(99);
+    for kind in ["stale_audio_after_barge_in", "output_gaps", "double_response", "vad_drop"] {
+        let done = over_openai(&format!("{kind}=0.5")).exits(99);
         assert_eq!(findings(&done).iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [kind], "{}", done.shown());
     }
 }

@@ -115,6 +115,8 @@ pub struct SessionStart {
     pub turns: TurnTaking,
     /// Longest life asked for, ms; 0 takes the server's.
     pub max_duration_ms: u32,
+    /// The server's longest life where nobody has set it, ms; 0 takes the one that is usual. No wish of a client's: dialects know it.
+    pub default_duration_ms: u32,
     /// Longest silence asked for, ms; 0 takes the server's.
     pub idle_timeout_ms: u32,
     /// So long before the longest life is over, or a tenth of it if that is less, the client is told ([`ServerEvent::GoingAway`]), ms; 0: it is

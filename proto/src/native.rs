@@ -52,6 +52,7 @@ pub fn client_event(message: v1::ClientMessage) -> Result<ClientEvent, SessionEr
             voice: m.voice,
             tools: m.tools.into_iter().map(|t| t.name).collect(),
             max_duration_ms: m.max_duration_ms,
+            default_duration_ms: 0,
             idle_timeout_ms: m.idle_timeout_ms,
         }),
         C::Audio(m) => {

@@ -85,7 +85,7 @@ pub struct ServeArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_sessions: Option<u64>,
 
-    /// Longest life of a session [default: 20m]
+    /// Longest life of a session [default: 20m; 60m for OpenAI Realtime, which never has more]
     #[arg(long, env = "AGENT_SERVER_MAX_DURATION", value_name = "TIME", value_parser = parse_duration)]
     #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
     pub max_duration: Option<Duration>,

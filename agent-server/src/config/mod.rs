@@ -17,7 +17,10 @@ pub use self::{
     secret::Secret,
     tls::{Identity, TlsConfig},
 };
-use crate::{cost::CostSpec, session::SessionConfig};
+use crate::{
+    cost::CostSpec,
+    session::{MAX_DURATION, SessionConfig},
+};
 
 /// Every setting with its value, checked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,8 +40,8 @@ pub struct ServerConfig {
     pub shards: usize,
     /// Hard cap of live sessions.
     pub max_sessions: Option<u64>,
-    /// Longest life of a session.
-    pub max_duration: Duration,
+    /// Longest life of a session, unless it follows from the dialect.
+    pub max_duration: Option<Duration>,
     /// Longest time without a message of the client.
     pub idle_timeout: Duration,
     /// From the first byte of a connection, or the opening of a stream, to its start message.
@@ -103,7 +106,7 @@ impl ServerConfig {
             backend_id: args.backend_id,
             shards: args.shards.unwrap_or(cores),
             max_sessions: args.max_sessions,
-            max_duration: args.max_duration.unwrap_or(secs(20 * 60)),
+            max_duration: args.max_duration,
             idle_timeout: args.idle_timeout.unwrap_or(secs(5 * 60)),
             start_timeout: args.start_timeout.unwrap_or(secs(10)),
             keepalive_interval: args.keepalive_interval.unwrap_or(secs(10)),
@@ -142,7 +145,7 @@ impl ServerConfig {
             self.vad_threshold
         );
         for (name, time) in [
-            ("max_duration", self.max_duration),
+            ("max_duration", self.max_duration.unwrap_or(MAX_DURATION)),
             ("idle_timeout", self.idle_timeout),
             ("start_timeout", self.start_timeout),
             ("keepalive_interval", self.keepalive_interval),
@@ -225,7 +228,7 @@ mod tests {
         assert_eq!(config.think, Distribution::Uniform(Duration::from_secs(1), Duration::from_secs(2)));
         assert_eq!(config.defects, ["ghost=0.5"]);
         assert_eq!(config.faults, ["vad_drop", "output_gaps=0.1"]);
-        assert_eq!(config.max_duration, Duration::from_mins(20));
+        assert_eq!(config.max_duration, None);
     }
 
     #[test]

@@ -72,6 +72,9 @@ impl<M> std::fmt::Debug for Exchange<'_, M> {
     }
 }
 
+/// Longest message that a dialect over WebSocket may write, bytes.
+pub const WRITTEN_MAX: usize = 1024 * 1024;
+
 /// One stream's translator. It may keep state, such as the form that its client speaks.
 pub trait Dialect: Send + 'static {
     /// A message of the client.
@@ -81,6 +84,11 @@ pub trait Dialect: Send + 'static {
 
     /// The stream is open and nothing was read yet: the place for a start that the connection implies, or for a first word.
     fn open(&mut self, _to: &mut Exchange<'_, Self::Out>) {}
+
+    /// The client's messages must wait, unread, for what the session says next.
+    fn must_wait(&self) -> bool {
+        false
+    }
 
     /// Says what a message means: no event, one or several, or what is wrong with it.
     fn decode(&mut self, message: Self::In, to: &mut Exchange<'_, Self::Out>);

@@ -32,8 +32,8 @@ use crate::{
 
 /// How long a close may take: our last words, and the peer's.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
-/// Answers of the dialect that may wait for the connection before no more is read.
-const OUTBOX_MAX: usize = 256;
+/// Answers of the dialect that may wait for the connection before no more is read: messages, bytes.
+const OUTBOX_MAX: (usize, usize) = (256, 1024 * 1024);
 /// What a peer may still send us while we close.
 const CLOSE_READ_MAX: u64 = 1024 * 1024;
 
@@ -44,6 +44,39 @@ pub enum Frame {
     Text(Utf8Bytes),
     /// Bytes.
     Binary(Bytes),
+}
+
+impl Frame {
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Encoded, and not yet taken by the connection.
+#[derive(Debug, Default)]
+struct Outbox {
+    frames: VecDeque<Frame>,
+    bytes: usize,
+}
+
+impl Outbox {
+    fn push(&mut self, frame: Frame) {
+        self.bytes += frame.len();
+        self.frames.push_back(frame);
+    }
+
+    fn pop(&mut self) -> Option<Frame> {
+        let frame = self.frames.pop_front()?;
+        self.bytes -= frame.len();
+        Some(frame)
+    }
+
+    fn is_full(&self) -> bool {
+        self.frames.len() >= OUTBOX_MAX.0 || self.bytes >= OUTBOX_MAX.1
+    }
 }
 
 /// Serves one connection to its end.
@@ -58,7 +91,7 @@ pub async fn serve(shard: Arc<Shard>, stream: WebSocketStream<Heard>, peer: Arc<
         ending,
         leave_by: Micros::NEVER,
         dialect,
-        outbox: VecDeque::new(),
+        outbox: Outbox::default(),
         stream,
         reading: true,
         left: false,
@@ -80,8 +113,7 @@ struct Socket {
     /// For the last words of a session, once there are only those; nobody need read them.
     leave_by: Micros,
     dialect: AnySocket,
-    /// Encoded, and not yet taken by the connection.
-    outbox: VecDeque<Frame>,
+    outbox: Outbox,
     stream: WebSocketStream<Heard>,
     reading: bool,
     /// The peer closed: the answer to that is all that may still be written, and the library has it ready.
@@ -103,7 +135,7 @@ impl Socket {
             self.watch(cx);
             close = self.write(cx);
             // Reading stopped for what was written just now: nothing else would wake it.
-            if !(behind && close.is_pending() && self.outbox.len() < OUTBOX_MAX) {
+            if !(behind && close.is_pending() && !self.must_wait()) {
                 break;
             }
         }
@@ -122,13 +154,18 @@ impl Socket {
     /// Lets the dialect say something.
     fn tell(&mut self, f: impl FnOnce(&mut AnySocket, &mut Exchange<'_, Frame>)) {
         let Self { conversation, dialect, outbox, .. } = self;
-        f(dialect, &mut Exchange::new(&mut |event| conversation.receive(event), &mut |frame| outbox.push_back(frame)));
+        f(dialect, &mut Exchange::new(&mut |event| conversation.receive(event), &mut |frame| outbox.push(frame)));
     }
 
-    /// Reads what has come, all of it unless too many answers wait: then true.
+    /// No more may be read before something is written.
+    fn must_wait(&self) -> bool {
+        self.outbox.is_full() || self.dialect.must_wait()
+    }
+
+    /// Reads what has come, all of it unless it must wait: then true.
     fn read(&mut self, cx: &mut Context<'_>) -> bool {
         while self.reading {
-            if self.outbox.len() >= OUTBOX_MAX {
+            if self.must_wait() {
                 return true;
             }
             match Pin::new(&mut self.stream).poll_next(cx) {
@@ -203,7 +240,7 @@ impl Socket {
         loop {
             if self.broken || self.left {
                 // Nobody listens: only the end counts.
-                self.outbox.clear();
+                self.outbox = Outbox::default();
             } else {
                 match Pin::new(&mut self.stream).poll_ready(cx) {
                     Poll::Ready(Ok(())) => {}
@@ -214,7 +251,7 @@ impl Socket {
                     // The session's queue holds, and drops, what comes meanwhile.
                     Poll::Pending => return Poll::Pending,
                 }
-                if let Some(frame) = self.outbox.pop_front() {
+                if let Some(frame) = self.outbox.pop() {
                     let message = match frame {
                         Frame::Text(text) => Message::Text(text),
                         Frame::Binary(bytes) => Message::Binary(bytes),
@@ -287,4 +324,27 @@ pub async fn close_gently(mut io: impl AsyncRead + AsyncWrite + Unpin) {
         tokio::io::copy(&mut io.take(CLOSE_READ_MAX), &mut tokio::io::sink()).await
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outbox_is_full_of_many_messages_or_of_large_ones() {
+        let mut outbox = Outbox::default();
+        let large = Frame::Binary(Bytes::from(vec![0; OUTBOX_MAX.1 / 2]));
+        outbox.push(large.clone());
+        assert!(!outbox.is_full());
+        outbox.push(large);
+        assert!(outbox.is_full());
+        assert!(outbox.pop().is_some() && !outbox.is_full());
+        for _ in 1..OUTBOX_MAX.0 {
+            assert!(!outbox.is_full());
+            outbox.push(Frame::Text("a".into()));
+        }
+        assert!(outbox.is_full());
+        while outbox.pop().is_some() {}
+        assert_eq!((outbox.bytes, outbox.is_full()), (0, false));
+    }
 }

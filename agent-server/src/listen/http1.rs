@@ -32,8 +32,8 @@ use crate::{
 
 /// Reading a 960-byte frame needs one read; the default of 128 KiB a connection would be what an idle session costs.
 const READ_BUFFER: usize = 4 * 1024;
-/// Frames that the kernel did not take yet; the writer waits when it is behind, so one message more than none.
-const WRITE_BUFFER_MAX: usize = 256 * 1024;
+/// Room for pings, pongs and the like beside a message that the kernel did not take yet; the writer waits when it is behind.
+const WRITE_BUFFER_MORE: usize = 256 * 1024;
 
 pub(super) async fn serve(shard: Arc<Shard>, io: Heard, peer: Arc<Peer>) {
     let config = &shard.shared().config;
@@ -61,7 +61,7 @@ pub(super) async fn serve(shard: Arc<Shard>, io: Heard, peer: Arc<Peer>) {
     let websocket = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(0)
-        .max_write_buffer_size(WRITE_BUFFER_MAX + config.max_message_bytes)
+        .max_write_buffer_size(WRITE_BUFFER_MORE + config.max_message_bytes.max(dialect::WRITTEN_MAX))
         .max_message_size(Some(max_message))
         .max_frame_size(Some(max_message));
     let stream = WebSocketStream::from_partially_read(io, parts.read_buf.to_vec(), Role::Server, Some(websocket)).await;

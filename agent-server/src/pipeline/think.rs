@@ -74,7 +74,7 @@ mod tests {
             tool_rate,
             endpoint_silence: Duration::from_millis(500),
             vad_threshold: 300.0,
-            max_duration: Duration::from_mins(20),
+            max_duration: None,
             idle_timeout: Duration::from_mins(1),
             seed: 4,
             cost: crate::cost::CostSpec::default(),

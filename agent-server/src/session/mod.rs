@@ -90,6 +90,8 @@ use crate::{
     tracker::Phase,
 };
 
+/// Longest life of a session where neither the server's settings nor the dialect say another.
+pub const MAX_DURATION: Duration = Duration::from_mins(20);
 /// A client is warned of the end of a short life when this part of it is left, however early it wants to know.
 const WARNING_SHARE: u32 = 10;
 
@@ -113,8 +115,8 @@ pub struct SessionConfig {
     pub endpoint_silence: Duration,
     /// RMS on the scale of 16-bit samples above which a frame is speech.
     pub vad_threshold: f32,
-    /// Longest life of a session.
-    pub max_duration: Duration,
+    /// Longest life of a session, where it is set.
+    pub max_duration: Option<Duration>,
     /// Longest time without any message from the client.
     pub idle_timeout: Duration,
     /// Seeds latencies, texts and voices.
@@ -202,7 +204,11 @@ impl Session {
             ms => ours.min(Duration::from_millis(ms.into())),
         };
         let millis = |d: Duration| u32::try_from(d.as_millis()).unwrap_or(u32::MAX);
-        let max_duration = smaller(config.max_duration, start.max_duration_ms);
+        let usual = match start.default_duration_ms {
+            0 => MAX_DURATION,
+            ms => Duration::from_millis(ms.into()),
+        };
+        let max_duration = smaller(config.max_duration.unwrap_or(usual), start.max_duration_ms);
         let idle_timeout = smaller(config.idle_timeout, start.idle_timeout_ms);
         out.push(Effect::Send(ServerEvent::Accepted(SessionAccepted {
             session_id,

@@ -32,6 +32,7 @@ impl Caller {
             tools: self.plan.tools(),
             turns: TurnTaking { detect: service.agent.turn_detection != TurnDetection::None, ..TurnTaking::default() },
             max_duration_ms: 0,
+            default_duration_ms: 0,
             idle_timeout_ms: 0,
             warning_ms: 0,
         })));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use agent_server::{
     pipeline::transcript::PARTIAL_EVERY,
+    session::MAX_DURATION,
     tracker::{Outcome, Phase},
 };
 use proto::{ids::PlanIndex, time::Micros};
@@ -243,7 +244,7 @@ impl Session {
         self.number = number;
         self.life = Life::Starting;
         self.phase = Phase::Listening;
-        self.deadline = plus(now, backend.model.config.max_duration);
+        self.deadline = plus(now, backend.model.config.max_duration.unwrap_or(MAX_DURATION));
         self.begin_at = accepted;
         self.missed_at = plus(self.dialled, world.scenario.start_timeout);
         self.wake = accepted.min(self.missed_at).min(self.stop_at);

@@ -30,6 +30,7 @@ fn any_client_event() -> impl Strategy<Value = ClientEvent> {
                 tools,
                 turns: TurnTaking::default(),
                 max_duration_ms,
+                default_duration_ms: 0,
                 idle_timeout_ms,
                 warning_ms: 0,
             })

@@ -14,7 +14,7 @@ use super::{
     fields::{flat_name, format_json},
     items::{Body, COMPLETED, IN_PROGRESS, INCOMPLETE, Item},
     turns::{audio_tokens, text_tokens},
-    wire::beta_name,
+    wire::{Wire, beta_name},
 };
 use crate::pipeline::think::WORD_MS;
 
@@ -45,6 +45,13 @@ pub(super) struct Answer {
     pub(super) id: String,
     pub(super) wish: Wish,
     pub(super) speech: Option<Speech>,
+}
+
+/// A response whose audio was stopped: a session that misbehaves on purpose ([`crate::fault`]) goes on with it, and the client shall hear that.
+#[derive(Debug)]
+pub(super) struct Stopped {
+    response: ResponseId,
+    prefix: String,
 }
 
 /// The part of it that is said, or written.
@@ -153,6 +160,9 @@ impl Realtime {
 
     /// 20 ms of it, and the words that begin there.
     pub(super) fn audio(&mut self, audio: &AgentAudio, to: &mut Exchange<'_, Frame>) {
+        if let Some(stopped) = self.stopped.as_ref().filter(|stopped| stopped.response == audio.response) {
+            return delta(&mut self.wire, &stopped.prefix, audio, to);
+        }
         let Some(answer) = &mut self.answer else { return };
         let Some(speech) = &mut answer.speech else { return };
         let written = answer.wish.written;
@@ -165,22 +175,17 @@ impl Realtime {
             self.wire.send(to, name, &fields);
         }
         speech.frames = speech.frames.saturating_add(1);
-        if written {
-            return;
+        if !written {
+            delta(&mut self.wire, &speech.prefix, audio, to);
         }
-        let current = "response.output_audio.delta";
-        let name = if self.wire.beta { beta_name(current).unwrap_or(current) } else { current };
-        let mut text = String::with_capacity(128 + speech.prefix.len() + audio.payload.len().div_ceil(3) * 4);
-        self.wire.begin(name, &mut text);
-        text.push_str(&speech.prefix);
-        base64::encode_into(&audio.payload, &mut text);
-        text.push_str("\"}");
-        to.message(Frame::Text(text.into()));
     }
 
     /// The answer is over, or given up.
     pub(super) fn ended(&mut self, status: ResponseStatus, to: &mut Exchange<'_, Frame>) {
         let Some(mut answer) = self.answer.take() else { return };
+        if let Some(speech) = answer.speech.as_ref().filter(|_| status != ResponseStatus::Completed && !answer.wish.written) {
+            self.stopped = Some(Stopped { response: speech.response, prefix: speech.prefix.clone() });
+        }
         let output = answer.speech.take().map(|speech| self.said(&answer, speech, status, to));
         let (name, details) = match status {
             ResponseStatus::Completed => (COMPLETED, Value::Null),
@@ -337,6 +342,18 @@ impl Realtime {
         let speech = self.answer.as_ref()?.speech.as_ref()?;
         (speech.item == item).then(|| speech.audio_ms())
     }
+}
+
+/// Writes a piece of audio.
+fn delta(wire: &mut Wire, prefix: &str, audio: &AgentAudio, to: &mut Exchange<'_, Frame>) {
+    let current = "response.output_audio.delta";
+    let name = if wire.beta { beta_name(current).unwrap_or(current) } else { current };
+    let mut text = String::with_capacity(128 + prefix.len() + audio.payload.len().div_ceil(3) * 4);
+    wire.begin(name, &mut text);
+    text.push_str(prefix);
+    base64::encode_into(&audio.payload, &mut text);
+    text.push_str("\"}");
+    to.message(Frame::Text(text.into()));
 }
 
 /// Where a piece of an answer belongs.

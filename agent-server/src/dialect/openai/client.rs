@@ -15,7 +15,7 @@ use super::{
     given_items,
     input::{APPEND_MAX, Append},
     items::{Body, Place, written},
-    settings::{Kind, Settings},
+    settings::{Kind, SESSION_MAX, Settings},
 };
 use crate::pipeline::{think::WORD_MS, tool::CallNumber};
 
@@ -134,8 +134,9 @@ impl Realtime {
         Ok(())
     }
 
-    /// Where the session is set to a tool, or to none, that holds for the coming turn too.
-    fn hint(&self, to: &mut Exchange<'_, Frame>) {
+    /// Where the session is set to a tool, or to none, that holds for the coming turn too. While it has other tools, those of one response,
+    /// it would refuse the name, and its refusals answer what it was asked for.
+    fn hint(&mut self, to: &mut Exchange<'_, Frame>) {
         let names = &self.settings.tool_names;
         let tool = match tool_choice(&self.settings.tool_choice, "") {
             Ok(ToolChoice::Never) => None,
@@ -143,11 +144,19 @@ impl Realtime {
             Ok(ToolChoice::Named(name)) if names.contains(&name) => Some(name),
             _ => return,
         };
+        if tool.is_some() && self.tools_lent {
+            self.choose = true;
+            return;
+        }
         to.event(ClientEvent::Hint(TurnHint { tool, ..TurnHint::default() }));
     }
 
     fn update(&mut self, patch: &Object, name: &'static str, to: &mut Exchange<'_, Frame>) -> Result<(), Fault> {
         let new = Box::new(Settings::with(&self.settings, patch)?);
+        let bytes = self.session(&new).to_string().len();
+        if bytes > SESSION_MAX {
+            return Err(Fault::too_long("session", bytes, SESSION_MAX));
+        }
         if let Some(changes) = new.changes(&self.settings) {
             self.tools_lent &= changes.tools.is_none();
             to.event(ClientEvent::Configure(Box::new(changes)));

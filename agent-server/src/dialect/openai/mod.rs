@@ -25,11 +25,11 @@ use proto::{
     frame::{ClientEvent, ErrorCode, ServerEvent, SessionAccepted, SessionError, SessionStart},
     time::Micros,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, frame::coding::CloseCode};
 
 use self::{
-    answer::{Answer, Wish},
+    answer::{Answer, Stopped, Wish},
     fault::Fault,
     input::{APPEND_MAX, Input},
     items::Items,
@@ -40,12 +40,10 @@ use self::{
 use super::{Dialect, Exchange, Frame, Opened, Refused, Socket as AnySocket, Upgrade, WebSocketDialect};
 use crate::{runtime::clock::Clock, shard::Close};
 
-/// Longest life of a session, as the API has it; a shorter one of the server holds.
+/// Longest life of a session, as the API has it; a shorter one that the server is set to holds.
 const LIFE_MS: u32 = 60 * 60 * 1000;
 /// The longest audio in base64, and what is around it.
 const MESSAGE_MAX: usize = APPEND_MAX / 3 * 4 + 64 * 1024;
-/// What may come before the session was accepted: frames, bytes.
-const EARLY_MAX: (usize, usize) = (4_096, MESSAGE_MAX);
 /// What the client asked of the session and was not answered yet: more at once is refused.
 const ASKED_MAX: usize = 64;
 
@@ -79,19 +77,18 @@ struct Realtime {
     wire: Wire,
     /// Until the session starts.
     client_ref: String,
-    /// Of the session, once it was accepted.
+    /// Of the session, once it was accepted; empty until then.
     id: String,
     /// Unix time, seconds.
     expires_at: u64,
     life_ms: u32,
     settings: Box<Settings>,
-    /// Frames that came before the session was accepted, and their bytes; none once it was.
-    early: Option<(Vec<Frame>, usize)>,
     input: Input,
     items: Items,
     turns: Turns,
     asked: VecDeque<Asked>,
     answer: Option<Box<Answer>>,
+    stopped: Option<Stopped>,
     /// The event before this one, as far as it tells who asked for what follows.
     last: Last,
     /// Tool calls so far.
@@ -127,12 +124,12 @@ impl Realtime {
             expires_at: 0,
             life_ms: LIFE_MS,
             settings: Box::new(Settings::new(kind, model)),
-            early: Some((Vec::new(), 0)),
             input: Input::default(),
             items: Items::default(),
             turns: Turns::default(),
             asked: VecDeque::new(),
             answer: None,
+            stopped: None,
             last: Last::Other,
             calls: 0,
             tools_lent: false,
@@ -146,17 +143,17 @@ impl Realtime {
         self.expires_at = (clock.unix_us(Micros::ZERO) / 1_000 + u64::from(accepted.max_duration_ms)) / 1_000;
         self.id = accepted.session_id;
         self.tell_session("session.created", to);
-        if let Some((frames, _)) = self.early.take() {
-            for frame in frames {
-                self.read(&frame, to);
-            }
-        }
     }
 
     /// All that the session is set to.
     fn tell_session(&mut self, name: &'static str, to: &mut Exchange<'_, Frame>) {
-        let session = self.settings.to_json(self.wire.beta, &self.id, self.expires_at);
+        let session = self.session(&self.settings);
         self.wire.send(to, name, &json!({ "session": session }));
+    }
+
+    /// What is told of these settings.
+    fn session(&self, settings: &Settings) -> Value {
+        settings.to_json(self.wire.beta, &self.id, self.expires_at)
     }
 
     fn error(&mut self, fault: &Fault, cause: Option<&str>, to: &mut Exchange<'_, Frame>) {
@@ -198,21 +195,18 @@ impl Dialect for Realtime {
             output: AudioFormat::Pcm24k,
             turns: self.settings.turns(),
             max_duration_ms: LIFE_MS,
+            default_duration_ms: LIFE_MS,
             ..SessionStart::default()
         }));
     }
 
     fn decode(&mut self, frame: Frame, to: &mut Exchange<'_, Frame>) {
-        let Some((early, bytes)) = &mut self.early else { return self.read(&frame, to) };
-        *bytes += match &frame {
-            Frame::Text(text) => text.len(),
-            Frame::Binary(bytes) => bytes.len(),
-        };
-        if early.len() >= EARLY_MAX.0 || *bytes > EARLY_MAX.1 {
-            to.error(SessionError::fatal(ErrorCode::MessageTooLarge, "too much came before session.created: wait for it"));
-        } else {
-            early.push(frame);
-        }
+        self.read(&frame, to);
+    }
+
+    /// `session.created` is the first event of every session, whatever its client says before.
+    fn must_wait(&self) -> bool {
+        self.id.is_empty()
     }
 
     fn encode(&mut self, event: ServerEvent, to: &mut Exchange<'_, Frame>) {

@@ -7,12 +7,15 @@ use proto::{
 use serde_json::{Value, json};
 
 use super::{
+    super::WRITTEN_MAX,
     fault::{Fault, Object, array, flag, given, need_object, number, object, text, within},
     fields::{
         bounded, decimal, flat_name, format, format_json, max_tokens, modalities, small, tool_choice, tool_names, voice_name, voice_text,
     },
 };
 
+/// Longest session as it is given back, JSON with its escapes, bytes: an event that tells it must fit.
+pub(super) const SESSION_MAX: usize = WRITTEN_MAX - 4 * 1024;
 /// Longest instructions, bytes.
 const INSTRUCTIONS_MAX: usize = 128 * 1024;
 /// The API's own default of the silence that ends a turn, ms.
@@ -135,6 +138,7 @@ impl Settings {
         }
         if let Some(choice) = given(patch, "tool_choice") {
             tool_choice(choice, "session.tool_choice")?;
+            small("session.tool_choice", choice)?;
             self.tool_choice = choice.clone();
         }
         for key in ["max_response_output_tokens", "max_output_tokens"] {

@@ -198,16 +198,81 @@ fn words_come_with_the_audio_in_which_they_are_said() {
 }
 
 #[test]
-fn early_words_are_bounded() {
-    let mut dialect = Realtime::new(false, Kind::Realtime, String::new(), String::new());
-    for _ in 0..EARLY_MAX.0 {
-        let said = hear(&mut dialect, "{\"type\":\"response.cancel\"}");
-        assert!(said.events.is_empty() && said.messages.is_empty());
+fn audio_after_the_end_is_heard_where_a_response_was_stopped() {
+    for (beta, name) in [(false, "response.output_audio.delta"), (true, "response.audio.delta")] {
+        let mut dialect = started(beta);
+        let created = tell(&mut dialect, ServerEvent::Answering { turn: TurnId(1) });
+        tell(&mut dialect, ServerEvent::ResponseStart { response: ResponseId(1), turn: TurnId(1), text: "one".to_owned() });
+        tell(&mut dialect, audio(1));
+        let end = ServerEvent::ResponseEnd { response: ResponseId(1), status: ResponseStatus::Interrupted, frames: 1 };
+        tell(&mut dialect, end);
+        let old = |said: &[Value]| {
+            let [delta] = said else { panic!("{said:?}") };
+            assert_eq!((&delta["type"], &delta["response_id"]), (&json!(name), &created[0]["response"]["id"]));
+            assert_eq!(base64::decode(delta["delta"].as_str().unwrap()).unwrap(), [1; 960]);
+        };
+        old(&tell(&mut dialect, audio(1)));
+        // The next one is worked at, and then heard: each piece goes to its own.
+        tell(&mut dialect, ServerEvent::Answering { turn: TurnId(2) });
+        old(&tell(&mut dialect, audio(1)));
+        tell(&mut dialect, ServerEvent::ResponseStart { response: ResponseId(2), turn: TurnId(2), text: String::new() });
+        assert_ne!(tell(&mut dialect, audio(2))[0]["response_id"], created[0]["response"]["id"]);
+        let end = ServerEvent::ResponseEnd { response: ResponseId(2), status: ResponseStatus::Completed, frames: 1 };
+        tell(&mut dialect, end);
+        assert_eq!(tell(&mut dialect, audio(2)), Vec::<Value>::new(), "only what was stopped can go on");
     }
-    let said = hear(&mut dialect, "{}");
-    assert!(matches!(&said.events[..], [Err(error)] if error.fatal), "{said:?}");
-    let said = with(&mut dialect, |dialect, to| dialect.encode(accepted(), to));
-    assert_eq!(said.messages.len(), 1 + EARLY_MAX.0);
+}
+
+#[test]
+fn nothing_is_read_before_the_session_is_there() {
+    let mut dialect = Realtime::new(false, Kind::Realtime, String::new(), String::new());
+    assert!(dialect.must_wait());
+    tell(&mut dialect, accepted());
+    assert!(!dialect.must_wait());
+}
+
+#[test]
+fn the_largest_session_fits_into_a_message_and_a_larger_one_changes_nothing() {
+    let mut dialect = started(false);
+    let update = |session: Value| json!({ "type": "session.update", "event_id": "e", "session": session }).to_string();
+    let tool = |n: usize, letter: &str| json!({ "type": "function", "name": format!("f{n}"), "description": letter.repeat(7_000) });
+    let tools = |letter: &str| (0..32).map(|n| tool(n, letter)).collect::<Vec<_>>();
+    // Two bytes each, once they are written.
+    let instructions = "\"\n".repeat(64 * 1024);
+    let said = hear(&mut dialect, &update(json!({ "instructions": instructions, "tools": tools("\n") })));
+    let told = &said.messages[0];
+    assert_eq!((&told["type"], &told["session"]["instructions"]), (&json!("session.updated"), &json!(instructions)));
+    let bytes = told.to_string().len();
+    assert!((700_000..=super::super::WRITTEN_MAX).contains(&bytes), "{bytes}");
+    // Six bytes each.
+    let said = hear(&mut dialect, &update(json!({ "instructions": "small", "tools": tools("\u{1}") })));
+    let error = &said.messages[0]["error"];
+    assert_eq!(
+        (&error["code"], &error["param"], &error["event_id"]),
+        (&json!("string_above_max_length"), &json!("session"), &json!("e")),
+        "{error}"
+    );
+    assert_eq!(dialect.settings.instructions, instructions);
+    let choice = json!({ "type": "mcp", "name": "x".repeat(20_000) });
+    let said = hear(&mut dialect, &update(json!({ "tool_choice": choice })));
+    assert_eq!(said.messages[0]["error"]["param"], "session.tool_choice");
+}
+
+#[test]
+fn a_tool_is_chosen_among_those_that_the_session_has() {
+    let tool = |name: &str| json!([{ "type": "function", "name": name }]);
+    let append = json!({ "type": "input_audio_buffer.append", "audio": base64::encode(&[0; 960]) }).to_string();
+    let hints = |said: &Said| said.events.iter().filter(|event| matches!(event, Ok(ClientEvent::Hint(_)))).count();
+    let mut dialect = started(false);
+    let settings = json!({ "tools": tool("mine"), "tool_choice": { "type": "function", "name": "mine" } });
+    hear(&mut dialect, &json!({ "type": "session.update", "session": settings }).to_string());
+    hear(&mut dialect, &json!({ "type": "response.create", "response": { "tools": tool("other"), "tool_choice": "auto" } }).to_string());
+    assert_eq!(hints(&hear(&mut dialect, &append)), 0, "the session has another tool for this response");
+    tell(&mut dialect, ServerEvent::Answering { turn: TurnId(0) });
+    assert_eq!(hints(&hear(&mut dialect, &append)), 0);
+    tell(&mut dialect, ServerEvent::AnswerDropped { turn: TurnId(0), status: ResponseStatus::Cancelled });
+    let said = hear(&mut dialect, &append);
+    assert!(matches!(&said.events[..2], [Ok(ClientEvent::Configure(_)), Ok(ClientEvent::Hint(_))]), "{said:?}");
 }
 
 #[test]

@@ -81,15 +81,35 @@ fn the_smaller_deadline_holds() {
 }
 
 #[test]
+fn the_longest_life_follows_from_the_dialect_where_it_is_not_set() {
+    const HOUR: u32 = 3_600_000;
+    for (ours, theirs, expected) in [
+        (None, 0, HOUR),
+        (None, HOUR, HOUR),
+        (None, 2 * HOUR, HOUR),
+        (None, 2_000, 2_000),
+        (Some(60_000), HOUR, 60_000),
+        (Some(2 * HOUR), HOUR, HOUR),
+    ] {
+        let mut out = Vec::new();
+        let start = SessionStart { max_duration_ms: theirs, default_duration_ms: HOUR, ..start(AudioFormat::Pcm16k) };
+        let config = SessionConfig { max_duration: ours.map(|ms| Duration::from_millis(u64::from(ms))), ..config() };
+        Session::new(Arc::new(config), 0, String::new(), start, Duration::ZERO, Micros(7), &mut out);
+        let [Effect::Send(ServerEvent::Accepted(accepted))] = &out[..] else { panic!("{out:?}") };
+        assert_eq!(accepted.max_duration_ms, expected, "{ours:?}, {theirs}");
+    }
+}
+
+#[test]
 fn a_session_lives_until_its_deadline_whatever_it_says() {
-    let mut bench = Bench::with(SessionConfig { max_duration: Duration::from_secs(2), ..config() }, AudioFormat::Pcm16k);
+    let mut bench = Bench::with(SessionConfig { max_duration: Some(Duration::from_secs(2)), ..config() }, AudioFormat::Pcm16k);
     bench.silence(1_980).wait_us(19_999);
     assert!(!bench.session.ended());
     bench.take();
     bench.wait_us(1);
     assert_eq!(bench.take(), ["fatal Deadline", "ended timed_out 2000ms in 99 out 0", "END timed_out Deadline"]);
     // A message does not get in before it, either.
-    let mut bench = Bench::with(SessionConfig { max_duration: Duration::from_secs(2), ..config() }, AudioFormat::Pcm16k);
+    let mut bench = Bench::with(SessionConfig { max_duration: Some(Duration::from_secs(2)), ..config() }, AudioFormat::Pcm16k);
     bench.now += Duration::from_secs(3);
     bench.say(ClientEvent::End { reason: String::new() });
     assert_eq!(bench.take().last().unwrap(), "END timed_out Deadline");

@@ -197,7 +197,7 @@ fn configs() -> impl Strategy<Value = SessionConfig> {
         response: Distribution::Uniform(Duration::ZERO, Duration::from_millis(1 + 500 * u64::from(response))),
         tool_rate: f64::from(tools) / 2.0,
         tool_timeout: Duration::from_millis(u64::from(think) * 200),
-        max_duration: Duration::from_secs(20),
+        max_duration: Some(Duration::from_secs(20)),
         idle_timeout: Duration::from_secs(3),
         cost: if seed % 2 == 0 { "idle=1us,thinking=1us,tool=1us".parse().unwrap() } else { CostSpec::default() },
         ..config()

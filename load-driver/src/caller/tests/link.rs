@@ -52,7 +52,7 @@ fn config() -> SessionConfig {
         tool_rate: 0.0,
         endpoint_silence: Duration::from_millis(ENDPOINT),
         vad_threshold: 300.0,
-        max_duration: Duration::from_mins(20),
+        max_duration: None,
         idle_timeout: Duration::from_mins(1),
         seed: 1,
         cost: agent_server::cost::CostSpec::default(),

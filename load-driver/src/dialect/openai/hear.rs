@@ -208,7 +208,8 @@ impl OpenaiRealtime {
         let next = ResponseId(self.responses + 1);
         let answer = self.answer_of(&message.response_id);
         answer.frames = answer.frames.saturating_add(1);
-        answer.audio_us += lasts_us;
+        // What comes after its end is no part of it any more, for the server too.
+        answer.audio_us += if answer.active { lasts_us } else { 0 };
         let response = if answer.number.0 == 0 {
             answer.number = next;
             message.item_id.clone_into(&mut answer.item);
