@@ -75,6 +75,30 @@ fn what_an_override_breaks_names_the_override() {
     }
 }
 
+/// What the dialect has a word for is accepted.
+#[test]
+fn words_that_exist_are_accepted() {
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    for (dialect, keys, act) in [
+        ("ces", "", "dtmf: '1'"),
+        ("pipecat", "", "dtmf: '1', cancel: {after: 1s}"),
+        ("pipecat", "", "barge_in: {after: 1s, explicit: true}"),
+        ("gemini_live", "agent: {turn_detection: none}", "barge_in: {after: 1s, explicit: true}"),
+        ("gemini_live", "agent: {turn_detection: none}, markers: true", "barge_in: {after: 1s, say: {synth: 1s}}"),
+        ("native", "agent: {turn_detection: none}, markers: true", "barge_in: {after: 1s, explicit: true, heard: beyond}"),
+        ("openai_realtime", "agent: {turn_detection: none}", "barge_in: {after: 1s, heard: 0ms, say: {synth: 1s}}"),
+        ("openai_realtime", "", "barge_in: {after: 1s, explicit: true, heard: beyond}"),
+        ("deepgram", "agent: {turn_detection: none}", "barge_in: {after: 1s, say: {synth: 1s}}"),
+    ] {
+        let keys = if keys.is_empty() { String::new() } else { format!("{keys}, ") };
+        let turns = format!("conversations: [{{turns: [{{say: {{synth: 1s}}, {act}}}]}}]");
+        let text =
+            format!("scenarios:\n  talk: {{dialect: {dialect}, executor: constant-sessions, sessions: 1, duration: 10s, {keys}{turns}}}\n");
+        fs::write(file.path(), &text).unwrap();
+        load(&Source::File(file.path().to_owned()), &[]).unwrap_or_else(|error| panic!("{text}{error}"));
+    }
+}
+
 #[test]
 fn what_cannot_be_read_says_so() {
     let error = load(&Source::of("quickstrat"), &[]).unwrap_err();

@@ -296,6 +296,11 @@ impl Ear {
         (wall > 0).then_some((before_us, wall))
     }
 
+    /// When the last audio of the response came.
+    pub(super) fn last_came(&self) -> Micros {
+        self.stream.last
+    }
+
     /// The response was ended by the server in full and is still being played.
     pub(super) fn only_played(&self, response: ResponseId, now: Micros) -> bool {
         response.0 == self.response && response.0 == self.ended && response.0 != self.cancelled && self.playout.end() > now

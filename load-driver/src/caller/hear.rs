@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     ledger::{FailureCause, Finish},
-    plan::{Act, Dialect},
+    plan::Act,
     record::{Counter, Metric, Sample},
 };
 
@@ -130,7 +130,7 @@ impl Caller {
 
     fn hear_response_end(&mut self, response: ResponseId, status: ResponseStatus, now: Micros, out: &mut Vec<Action>) {
         let thrown_away = matches!(status, ResponseStatus::Interrupted | ResponseStatus::Cancelled);
-        if response.0 == 0 && self.plan.scenario.service.dialect != Dialect::Native {
+        if response.0 == 0 && !self.plan.scenario.service.dialect.names_every_response() {
             match self.ear.speaking_unnamed() {
                 Some(response) if thrown_away => self.end_response(response, status, now, out),
                 Some(_) => self.ear.no_more(),
@@ -149,6 +149,7 @@ impl Caller {
     /// A response is over, as the server says or as it was inferred.
     pub(super) fn end_response(&mut self, response: ResponseId, status: ResponseStatus, now: Micros, out: &mut Vec<Action>) {
         out.push(Action::Count(Counter::Responses, 1));
+        let last_came = self.ear.last_came();
         if let Some((media, wall)) = self.ear.pace() {
             out.push(Action::Count(Counter::PacedMediaUs, media));
             out.push(Action::Count(Counter::PacedWallUs, wall));
@@ -167,7 +168,9 @@ impl Caller {
         }
         self.end_greeting(response, status, now);
         let Some(open) = self.turn.as_mut().filter(|open| open.answer == Some(response)) else { return };
-        let more_to_come = self.tool.as_ref().is_some_and(|tool| tool.planned);
+        // An unplanned call is answered at once: what is heard after it in the same response is the agent's word on the result already.
+        let more_to_come =
+            self.tool.as_ref().is_some_and(|tool| tool.planned || status == ResponseStatus::Completed && last_came <= tool.answered);
         if open.audible != Audible::Yes || more_to_come {
             open.act_at = Micros::NEVER;
             open.answer = None;
@@ -198,6 +201,7 @@ impl Caller {
         if self.life != Life::Live {
             return;
         }
+        self.reopen_turn(now);
         let takes = match self.turn.as_mut().map(|open| &mut open.act) {
             Some(act @ Act::Tool { .. }) => match std::mem::replace(act, Act::Listen) {
                 Act::Tool { name: expected, takes } if expected == name => Some(takes),
@@ -216,6 +220,18 @@ impl Caller {
         if self.tool.is_none() {
             self.tool = Some(Box::new(Tool { call_id, received: now, due: Micros::NEVER, answered: now, planned: false }));
             self.extend_deadline(now);
+        }
+    }
+
+    /// The agent has more to do: what was said in full before its call was not the whole answer, and the turn goes on until it has resumed.
+    fn reopen_turn(&mut self, now: Micros) {
+        if let Some(open) = self.turn.as_mut().filter(|open| open.over_at != Micros::NEVER) {
+            open.over_at = Micros::NEVER;
+            open.heard_out = Micros::NEVER;
+            open.act_at = Micros::NEVER;
+            open.answer = None;
+            open.audible = Audible::NotYet;
+            open.deadline = now + self.plan.scenario.response_timeout;
         }
     }
 }

@@ -25,6 +25,7 @@
 //! | answer awaited | first audio of a response that began after the turn did | listening |
 //! | answer awaited, listening | nothing of it for the response timeout (a tool's own time excepted) | over: missed |
 //! | listening | interruption is due | `BargeIn` or `Cancel` is sent, or (by speech) the turn is answered and the interruption is the next turn |
+//! | listening, or all came and still plays | tool call | answer awaited, once the response has ended: the agent has to resume |
 //! | listening | response ended | over when it has been played: answered; failed responses: missed |
 //! | any | the session ends | over: interrupted |
 //!

@@ -16,7 +16,7 @@ use super::{
     turn::Audible,
 };
 use crate::{
-    plan::{Act, Dialect},
+    plan::Act,
     record::{Counter, Metric},
 };
 
@@ -49,16 +49,19 @@ impl Greeting {
 impl Caller {
     pub(super) fn hear_audio(&mut self, audio: &AgentAudio, now: Micros, out: &mut Vec<Action>) {
         let service = &self.plan.scenario.service;
-        let (format, native) = (service.output, service.dialect == Dialect::Native);
+        let (format, dialect) = (service.output, service.dialect);
         let frames = self.ear.frames(format.duration_us(audio.payload.len()));
         if frames > 0 {
             out.push(Action::Count(Counter::FramesReceived, frames));
         }
-        if self.ear.gap(audio.sequence) {
-            out.push(Action::Count(Counter::SequenceGaps, 1));
+        if dialect.numbers_audio() {
+            out.push(Action::Count(Counter::AudioNumbered, 1));
+            if self.ear.gap(audio.sequence) {
+                out.push(Action::Count(Counter::SequenceGaps, 1));
+            }
         }
         let mut response = audio.response;
-        if response.0 == 0 && !native {
+        if response.0 == 0 && !dialect.names_every_response() {
             response = self.ear.unnamed();
             if self.goes_on_stopped(response) {
                 self.hear_stale(audio, now, out);

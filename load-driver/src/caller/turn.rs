@@ -255,7 +255,8 @@ impl Caller {
                 // Where nobody listens for speech, who breaks in says so.
                 let played_ms = self.silence_agent(now);
                 let heard_ms = heard.map_or(played_ms, Claim::heard_ms);
-                self.watch.interrupted(heard.is_some());
+                // A claim that has no word on the wire tests nothing.
+                self.watch.interrupted(heard.is_some() && (!sent || self.plan.scenario.service.dialect.truncates_played()));
                 out.push(Action::Send(match named {
                     Some(response) if sent => ClientEvent::Truncate { response, heard_ms },
                     _ => ClientEvent::BargeIn { response: named, heard_ms },
@@ -319,6 +320,9 @@ impl Caller {
     /// An interruption has come to this.
     pub(super) fn stopped(stop: &Stop, stopped: Stopped, now: Micros, out: &mut Vec<Action>) {
         out.extend(stop.samples(stopped, now).map(Action::Measure));
+        if stopped != Stopped::Crossed {
+            out.push(Action::Count(Counter::BargeInsJudged, 1));
+        }
         if stopped == Stopped::Never {
             out.push(Action::Count(Counter::BargeInsMissed, 1));
         }

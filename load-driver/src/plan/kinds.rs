@@ -3,6 +3,8 @@
 use proto::audio::AudioFormat;
 use serde::{Deserialize, Serialize};
 
+use super::TurnDetection;
+
 /// How a session travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -110,6 +112,44 @@ impl Dialect {
         !matches!(self, Self::Twilio | Self::Pipecat | Self::Elevenlabs | Self::Custom)
     }
 
+    /// What a caller can say in it, where turns are found so. `custom` says what its templates say: see the profile.
+    pub const fn capabilities(self, turn_detection: TurnDetection) -> Capabilities {
+        let manual = matches!(turn_detection, TurnDetection::None);
+        let none =
+            Capabilities { commit: false, interrupt: false, cancel: false, heard_ms: false, markers: false, dtmf: false, tools: true };
+        match self {
+            Self::Native => Capabilities { interrupt: true, cancel: true, heard_ms: true, markers: true, ..none },
+            Self::OpenaiRealtime => Capabilities { commit: true, interrupt: true, cancel: true, heard_ms: true, ..none },
+            Self::Twilio => Capabilities { dtmf: true, tools: false, ..none },
+            Self::Pipecat => Capabilities { interrupt: true, cancel: true, dtmf: true, ..none },
+            // The begin of the caller's activity interrupts; where the server finds the turns it takes no markers.
+            Self::GeminiLive => Capabilities { commit: true, interrupt: manual, markers: manual, ..none },
+            Self::Ces => Capabilities { dtmf: true, ..none },
+            Self::Deepgram => Capabilities { commit: true, ..none },
+            Self::Elevenlabs | Self::Custom => none,
+        }
+    }
+
+    /// What was sent in full and is still being played can be truncated.
+    pub const fn truncates_played(self) -> bool {
+        matches!(self, Self::OpenaiRealtime)
+    }
+
+    /// Every response has a name; elsewhere 0 is one without.
+    pub const fn names_every_response(self) -> bool {
+        matches!(self, Self::Native)
+    }
+
+    /// The backend numbers the agent's audio; elsewhere the driver does it as it arrives, and no gap can be seen.
+    pub const fn numbers_audio(self) -> bool {
+        matches!(self, Self::Native)
+    }
+
+    /// The goodbye is answered, after everything that was to be said before it.
+    pub const fn answers_goodbye(self) -> bool {
+        matches!(self, Self::Native)
+    }
+
     /// It always shows what was heard of the user (onsets, turns, transcripts); of the others a session shows it or does not.
     pub const fn shows_what_was_heard(self) -> bool {
         matches!(self, Self::Native | Self::OpenaiRealtime | Self::Deepgram)
@@ -119,6 +159,26 @@ impl Dialect {
     pub const fn infers_responses(self) -> bool {
         matches!(self, Self::Twilio | Self::Pipecat | Self::Elevenlabs)
     }
+}
+
+/// What a dialect has words for. What it has none for cannot happen, and a run that waited for it would only count misses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a word of its own")]
+pub struct Capabilities {
+    /// The caller's turn is over: without a detector (`turn_detection: none`).
+    pub commit: bool,
+    /// The caller interrupts by message.
+    pub interrupt: bool,
+    /// The answer is not wanted.
+    pub cancel: bool,
+    /// How much of the interrupted answer was heard.
+    pub heard_ms: bool,
+    /// The caller's speech begins and ends.
+    pub markers: bool,
+    /// Keys of a telephone.
+    pub dtmf: bool,
+    /// Calls of tools and their results.
+    pub tools: bool,
 }
 
 /// What a scenario is meant to show although it is no good end: then it is no failure.

@@ -25,7 +25,7 @@ use proto::{ids::PlanIndex, time::Micros};
 
 pub use self::{
     build::PlanError,
-    kinds::{Claim, Dialect, EndKind, Expect, Protocol},
+    kinds::{Capabilities, Claim, Dialect, EndKind, Expect, Protocol},
     outline::{Outline, Outlook},
     scenario::{ActTemplate, Conversation, Lane, ScenarioPlan, TurnTemplate, WaitTemplate},
     service::{Agent, Connection, Service, TurnDetection},

@@ -16,7 +16,6 @@ use super::{
     units::{Dist, Span},
     validate::Checker,
 };
-use crate::plan::Dialect;
 
 /// One of the conversations of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -131,7 +130,7 @@ pub enum Say {
 }
 
 impl Conversation {
-    pub(super) fn check(&self, c: &mut Checker<'_>, world: &World<'_>, dialect: Dialect) {
+    pub(super) fn check(&self, c: &mut Checker<'_>, world: &World<'_>) {
         c.within("turns", |c| {
             if self.turns.is_empty() {
                 c.here("the conversation has no turns", "add one: turns: [{wait: 1s, say: {synth: 2s}}]");
@@ -143,10 +142,7 @@ impl Conversation {
                 c.here(format!("{} tools are more than a session may declare", tools.len()), format!("use at most {MAX_TOOLS} names"));
             }
             for (at, turn) in self.turns.iter().enumerate() {
-                c.within(at, |c| {
-                    turn.check(c, world);
-                    turn.check_dialect(c, dialect);
-                });
+                c.within(at, |c| turn.check(c, world));
             }
         });
     }
@@ -189,33 +185,6 @@ impl Turn {
             && (tool.name.is_empty() || tool.name.len() > MAX_NAME_BYTES)
         {
             c.within("tool", |c| c.error("name", "the tool's name is empty or too long", format!("write 1 to {MAX_NAME_BYTES} bytes")));
-        }
-    }
-}
-
-impl Turn {
-    /// What the dialect has no words for cannot happen: a run that waited for it would only count misses.
-    fn check_dialect(&self, c: &mut Checker<'_>, dialect: Dialect) {
-        let name = dialect.name();
-        if self.dtmf.is_some() && !matches!(dialect, Dialect::Twilio | Dialect::Pipecat) {
-            c.error("dtmf", format!("the dialect `{name}` has no keys"), "drop `dtmf`, or set `dialect: twilio` or `dialect: pipecat`");
-        }
-        if dialect != Dialect::Twilio {
-            return;
-        }
-        let help = "a caller on the telephone interrupts by speaking: barge_in: {after: 500ms, say: stop.wav}";
-        if self.cancel.is_some() {
-            c.error("cancel", format!("the dialect `{name}` has no message that cancels an answer"), help);
-        }
-        if self.barge_in.as_ref().is_some_and(|barge_in| barge_in.explicit) {
-            c.within("barge_in", |c| c.error("explicit", format!("the dialect `{name}` has no message that interrupts"), help));
-        }
-        if self.tool.is_some() {
-            c.error(
-                "tool",
-                format!("the dialect `{name}` tells nothing of tools"),
-                "drop `tool`: what the bot calls behind it is not seen",
-            );
         }
     }
 }

@@ -205,7 +205,7 @@ impl Scenario {
             }
             c.weights(&self.conversations.iter().map(|one| one.weight).collect::<Vec<_>>());
             for (at, conversation) in self.conversations.iter().enumerate() {
-                c.within(at, |c| conversation.check(c, world, self.dialect));
+                c.within(at, |c| conversation.check(c, world));
             }
         });
     }

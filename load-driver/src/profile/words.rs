@@ -1,45 +1,90 @@
 //! What a dialect has no word for.
 
 use super::{Scenario, conversation::Turn, validate::Checker};
-use crate::plan::{Dialect, TurnDetection};
+use crate::plan::{Capabilities, TurnDetection};
 
 impl Scenario {
+    /// What can be said: of `custom`, what there are templates for.
+    fn capabilities(&self) -> Capabilities {
+        let capabilities = self.dialect.capabilities(self.agent.turn_detection);
+        let Some(send) = self.custom.as_ref().map(|custom| &custom.send) else { return capabilities };
+        Capabilities {
+            commit: send.commit.is_some(),
+            interrupt: send.interrupt.is_some(),
+            cancel: send.interrupt.is_some(),
+            heard_ms: send.interrupt.as_ref().is_some_and(|template| template.contains("${heard_ms}")),
+            markers: send.speech_start.is_some() && send.speech_stop.is_some(),
+            ..capabilities
+        }
+    }
+
     /// What this scenario says must have a word on the wire.
     pub(super) fn check_words(&self, c: &mut Checker<'_>) {
         let name = self.dialect.name();
-        let send = self.custom.as_ref().map(|custom| &custom.send);
-        let (commits, interrupts, marks) = match (self.dialect, send) {
-            (Dialect::Custom, Some(send)) => {
-                (send.commit.is_some(), send.interrupt.is_some(), send.speech_start.is_some() && send.speech_stop.is_some())
-            }
-            (Dialect::Elevenlabs, _) => (false, false, false),
-            (Dialect::Deepgram, _) => (true, false, false),
-            _ => return,
-        };
-        if !commits && self.agent.turn_detection == TurnDetection::None {
+        let can = self.capabilities();
+        let manual = self.agent.turn_detection == TurnDetection::None;
+        if manual && !can.commit && !(self.markers && can.markers) {
             c.within("agent", |c| {
                 let message = format!("the dialect `{name}` has no word for the end of a turn");
-                let or = if send.is_some() { ", or give `custom.send.commit`" } else { "" };
+                let or = match (self.custom.is_some(), can.markers) {
+                    (true, _) => ", or give `custom.send.commit`",
+                    (false, true) => ", or mark the speech: `markers: true`",
+                    (false, false) => "",
+                };
                 c.error("turn_detection", message, format!("let the backend find it{or}"));
             });
         }
-        if !marks && self.markers {
-            c.error("markers", format!("the dialect `{name}` has no words for speech that begins and ends"), "drop `markers`");
+        if self.markers && !can.markers {
+            let with = if self.dialect.capabilities(TurnDetection::None).markers {
+                ("where the server finds the turns", "drop `markers`, or set `agent: {turn_detection: none}`")
+            } else {
+                ("", "drop `markers`")
+            };
+            let message = format!("the dialect `{name}` has no words for speech that begins and ends {}", with.0);
+            c.error("markers", message.trim_end().to_owned(), with.1);
         }
-        let explicit = |turn: &Turn| turn.cancel.is_some() || turn.barge_in.as_ref().is_some_and(|barge_in| barge_in.explicit);
-        for (at, conversation) in self.conversations.iter().enumerate() {
-            for (turn, _) in conversation.turns.iter().enumerate().filter(|(_, turn)| !interrupts && explicit(turn)) {
-                c.within("conversations", |c| {
-                    c.within(at, |c| {
-                        c.within("turns", |c| {
-                            c.within(turn, |c| {
-                                let message = format!("the dialect `{name}` has no word that stops an answer");
-                                c.here(message, "interrupt by speech: barge_in: {after: 500ms, say: stop.wav}");
-                            });
-                        });
+        c.within("conversations", |c| {
+            for (at, conversation) in self.conversations.iter().enumerate() {
+                c.within(at, |c| {
+                    c.within("turns", |c| {
+                        for (at, turn) in conversation.turns.iter().enumerate() {
+                            c.within(at, |c| turn.check_words(c, name, can, manual && !self.markers));
+                        }
                     });
                 });
             }
+        });
+    }
+}
+
+impl Turn {
+    /// `commits`: interruptions by speech are told as well.
+    fn check_words(&self, c: &mut Checker<'_>, name: &str, can: Capabilities, commits: bool) {
+        let help = "interrupt by speech: barge_in: {after: 500ms, say: stop.wav}";
+        if self.dtmf.is_some() && !can.dtmf {
+            c.error("dtmf", format!("the dialect `{name}` has no keys"), "drop `dtmf`, or set `dialect` to twilio, pipecat or ces");
+        }
+        if self.cancel.is_some() && !can.cancel {
+            c.error("cancel", format!("the dialect `{name}` has no message that cancels an answer"), help);
+        }
+        if let Some(barge_in) = &self.barge_in {
+            c.within("barge_in", |c| {
+                if barge_in.explicit && !can.interrupt {
+                    c.error("explicit", format!("the dialect `{name}` has no message that interrupts"), help);
+                }
+                if barge_in.heard.is_none() {
+                    return;
+                }
+                if !can.heard_ms {
+                    c.error("heard", format!("the dialect `{name}` has no word for what was heard of an answer"), "drop `heard`");
+                } else if !barge_in.explicit && !commits {
+                    c.error("heard", "an interruption by speech claims nothing", "add `explicit: true`");
+                }
+            });
+        }
+        if self.tool.is_some() && !can.tools {
+            let message = format!("the dialect `{name}` tells nothing of tools");
+            c.error("tool", message, "drop `tool`: what the bot calls behind it is not seen");
         }
     }
 }

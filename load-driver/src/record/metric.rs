@@ -120,6 +120,9 @@ pub enum Counter {
     ResponsesSpurious,
     /// Interruptions made.
     BargeIns,
+    /// Those that could show whether the agent stops: all but what crossed the end of the response on the wire, found nothing but the client's own
+    /// loudspeaker to stop, or was cut short by the session's end.
+    BargeInsJudged,
     /// Interruptions after which the agent never stopped.
     BargeInsMissed,
     /// Responses that the server broke off although the user had not spoken.
@@ -132,7 +135,9 @@ pub enum Counter {
     Underruns,
     /// Microseconds of playout lost to late frames.
     UnderrunUs,
-    /// Gaps in the agent's sequence numbers.
+    /// Messages of agent audio that the backend numbered: where the dialect has no numbers there are none.
+    AudioNumbered,
+    /// Gaps in the agent's sequence numbers, of those.
     SequenceGaps,
     /// Non-fatal errors from the server.
     ServerErrors,
@@ -152,7 +157,7 @@ pub enum Counter {
 
 impl Counter {
     /// In the order of every table.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::FramesSent,
         Self::FramesReceived,
         Self::Turns,
@@ -162,12 +167,14 @@ impl Counter {
         Self::Responses,
         Self::ResponsesSpurious,
         Self::BargeIns,
+        Self::BargeInsJudged,
         Self::BargeInsMissed,
         Self::BargeInsFalse,
         Self::StaleFrames,
         Self::ToolCalls,
         Self::Underruns,
         Self::UnderrunUs,
+        Self::AudioNumbered,
         Self::SequenceGaps,
         Self::ServerErrors,
         Self::SendDrops,
@@ -190,12 +197,14 @@ impl Counter {
             Self::Responses => "responses",
             Self::ResponsesSpurious => "responses_spurious",
             Self::BargeIns => "barge_ins",
+            Self::BargeInsJudged => "barge_ins_judged",
             Self::BargeInsMissed => "barge_ins_missed",
             Self::BargeInsFalse => "barge_ins_false",
             Self::StaleFrames => "stale_frames",
             Self::ToolCalls => "tool_calls",
             Self::Underruns => "underruns",
             Self::UnderrunUs => "underrun_us",
+            Self::AudioNumbered => "audio_numbered",
             Self::SequenceGaps => "sequence_gaps",
             Self::ServerErrors => "server_errors",
             Self::SendDrops => "send_drops",

@@ -27,7 +27,8 @@ pub struct Behaviour {
     pub spurious_responses: Share,
     /// Interruptions made by the users.
     pub barge_ins: u64,
-    /// Of those: the agent never stopped.
+    /// The agent never stopped, of the interruptions that could show it (`barge_ins_judged`): not those that crossed the end of the response on the
+    /// wire, had nothing left to stop, or were cut short by the session's end.
     pub missed_barge_ins: Share,
     /// Responses that were broken off although the user had not spoken, of all responses.
     pub false_barge_ins: Share,
@@ -96,7 +97,7 @@ impl Behaviour {
             &[
                 share("missed responses", self.missed_responses, "turns"),
                 share("spurious responses", self.spurious_responses, "responses"),
-                share("missed barge-ins", self.missed_barge_ins, "made"),
+                share("missed barge-ins", self.missed_barge_ins, "judged"),
                 share("false barge-ins", self.false_barge_ins, "responses"),
                 share("underruns", self.underruns, "frames"),
                 row("talk-over", [length(self.talk_over_ms), format!("{} of speech", length(self.user_speech_ms)), talk_over]),
@@ -138,7 +139,8 @@ mod tests {
             (Counter::TurnsMissed, 1),
             (Counter::Responses, 40),
             (Counter::ResponsesSpurious, 2),
-            (Counter::BargeIns, 10),
+            (Counter::BargeIns, 12),
+            (Counter::BargeInsJudged, 10),
             (Counter::BargeInsMissed, 3),
             (Counter::BargeInsFalse, 4),
             (Counter::FramesReceived, 1_000),
@@ -166,7 +168,7 @@ mod tests {
                               count               of   share
           missed responses        1         50 turns   2.0 %
           spurious responses      2     40 responses   5.0 %
-          missed barge-ins        3          10 made  30.0 %
+          missed barge-ins        3        10 judged  30.0 %
           false barge-ins         4     40 responses  10.0 %
           underruns               5     1,000 frames   0.5 %
           talk-over            1.5s  1m00s of speech   2.5 %

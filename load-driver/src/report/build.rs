@@ -61,9 +61,11 @@ pub fn latencies(registry: &Registry, of: impl Fn(usize) -> bool) -> Vec<Latency
     Metric::ALL.into_iter().map(row).collect()
 }
 
-/// Every counter of the scenarios that `of` accepts, by name.
+/// Every counter of the scenarios that `of` accepts, by name; gaps in numbers only where there are numbers.
 pub fn counts(registry: &Registry, of: impl Fn(usize) -> bool) -> BTreeMap<String, u64> {
-    Counter::ALL.into_iter().map(|counter| (counter.name().to_owned(), registry.counter(counter, &of))).collect()
+    let numbered = registry.counter(Counter::AudioNumbered, &of) > 0;
+    let all = Counter::ALL.into_iter().filter(|counter| *counter != Counter::SequenceGaps || numbered);
+    all.map(|counter| (counter.name().to_owned(), registry.counter(counter, &of))).collect()
 }
 
 fn scenarios(registry: &Registry, funnels: &Funnels) -> Vec<ScenarioSummary> {

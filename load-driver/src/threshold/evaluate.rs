@@ -91,8 +91,10 @@ pub(super) struct Figure {
 pub fn whole_of(counter: Counter) -> Option<Counter> {
     match counter {
         Counter::TurnsAnswered | Counter::TurnsMissed | Counter::TurnsInterrupted => Some(Counter::Turns),
-        Counter::BargeInsMissed => Some(Counter::BargeIns),
-        Counter::StaleFrames | Counter::Underruns | Counter::SequenceGaps => Some(Counter::FramesReceived),
+        Counter::BargeInsMissed => Some(Counter::BargeInsJudged),
+        Counter::BargeInsJudged => Some(Counter::BargeIns),
+        Counter::SequenceGaps => Some(Counter::AudioNumbered),
+        Counter::StaleFrames | Counter::Underruns => Some(Counter::FramesReceived),
         Counter::ResponsesSpurious | Counter::BargeInsFalse => Some(Counter::Responses),
         Counter::SendDrops => Some(Counter::FramesSent),
         Counter::TalkOverUs => Some(Counter::SpeechUs),
@@ -100,6 +102,7 @@ pub fn whole_of(counter: Counter) -> Option<Counter> {
         Counter::PacedMediaUs => Some(Counter::PacedWallUs),
         Counter::FramesSent
         | Counter::FramesReceived
+        | Counter::AudioNumbered
         | Counter::Turns
         | Counter::Responses
         | Counter::BargeIns

@@ -16,7 +16,7 @@ use proto::{
 
 use crate::{
     ledger::Finish,
-    plan::{Dialect, Service},
+    plan::Service,
     voice::{Found, Verdict, VoiceFault},
 };
 
@@ -164,7 +164,7 @@ impl Watch {
                 ends: dialect.signals_ends(),
                 shows: dialect.shows_what_was_heard(),
                 greets: service.agent.greets,
-                in_order: dialect == Dialect::Native,
+                in_order: dialect.answers_goodbye(),
                 output: service.output,
             },
             verdict: Verdict::default(),

@@ -127,18 +127,30 @@ fn what_was_sent_in_full_and_still_plays_can_be_interrupted() {
     // The server never hears of it: the rest is played over the user.
     let mut bench = start(by_speech());
     bench.run(9_000);
-    assert_eq!((bench.count(Counter::BargeIns), bench.count(Counter::BargeInsMissed)), (1, 1));
+    assert_eq!(bench.counts([Counter::BargeIns, Counter::BargeInsJudged, Counter::BargeInsMissed]), [1, 1, 1]);
     assert_eq!(truncates(&bench), []);
     // By message there is nothing to stop but the loudspeaker.
     let mut bench = start(ActTemplate::BargeIn { after: constant(300), explicit: true, heard: None, says: Vec::new() });
     bench.run(9_000);
     assert_eq!(truncates(&bench), [(2_300, 1, 260)]);
-    assert_eq!((bench.count(Counter::BargeIns), bench.count(Counter::BargeInsMissed)), (1, 0));
+    assert_eq!(bench.counts([Counter::BargeIns, Counter::BargeInsJudged, Counter::BargeInsMissed]), [1, 0, 0]);
     assert_eq!(bench.goodbye(), Some(2_300));
     // One that is nearly over is heard out.
     let mut bench = start(ActTemplate::BargeIn { after: constant(2_000), explicit: true, heard: None, says: Vec::new() });
     bench.run(9_000);
     assert_eq!((bench.count(Counter::BargeIns), bench.goodbye()), (0, Some(4_040)));
+}
+
+/// Where the driver numbers the audio itself no gap can be seen: a threshold on gaps has nothing to rest on.
+#[test]
+fn only_what_the_backend_numbered_can_have_gaps() {
+    for (dialect, counted) in [(Dialect::Native, (2, 1)), (Dialect::OpenaiRealtime, (0, 0)), (Dialect::Ces, (0, 0))] {
+        let mut bench = Bench::live(foreign(dialect, Agent::default(), listen(1)));
+        bench.hear(2_000, response_start(1, 1));
+        bench.hear(2_000, audio(0, 1));
+        bench.hear(2_020, audio(7, 1));
+        assert_eq!((bench.count(Counter::AudioNumbered), bench.count(Counter::SequenceGaps)), counted, "{dialect:?}");
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Bench {
         }
     }
 
-    fn counts<const N: usize>(&self, counters: [Counter; N]) -> [u64; N] {
+    pub(super) fn counts<const N: usize>(&self, counters: [Counter; N]) -> [u64; N] {
         counters.map(|counter| self.count(counter))
     }
 }

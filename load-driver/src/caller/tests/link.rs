@@ -188,6 +188,7 @@ fn every_latency_is_arithmetic() {
             (Counter::TurnsMissed, 0),
             (Counter::Responses, 6),
             (Counter::BargeIns, 3),
+            (Counter::BargeInsJudged, 3),
             (Counter::BargeInsMissed, 0),
             (Counter::BargeInsFalse, 0),
             (Counter::ResponsesSpurious, 0),

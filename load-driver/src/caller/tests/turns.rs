@@ -370,6 +370,63 @@ fn words_before_the_tool_are_not_the_resumption() {
     assert_eq!(bench.goodbye(), Some(4_140));
 }
 
+/// Words, their end and the call in any order: the call leaves the turn open, its result is sent, and the answer is what follows.
+#[test]
+fn a_call_after_words_leaves_the_turn_open() {
+    let planned = || ActTemplate::Tool { name: "lookup".to_owned(), takes: constant(500) };
+    let end = || response_end(1, ResponseStatus::Completed);
+    let call = || tool_call("c-1", "lookup");
+    // The words are played until 2140.
+    for (act, result_at) in [(planned(), 2_600), (ActTemplate::Listen, 2_100)] {
+        for order in [[end(), call()], [call(), end()]] {
+            let mut bench = Bench::live(plan(scenario(vec![turn(500, act.clone())])));
+            bench.hear(2_000, response_start(1, 1));
+            bench.hear_frames(2_000, 1, 5);
+            for event in order {
+                bench.hear(2_100, event);
+            }
+            bench.run(4_000);
+            let results: Vec<_> = bench.sent().into_iter().filter(|(_, event)| matches!(event, ClientEvent::ToolResult { .. })).collect();
+            let result = ClientEvent::ToolResult { call_id: "c-1".to_owned(), output: r#"{"ok":true}"#.to_owned(), failed: false };
+            assert_eq!(results, [(result_at, result)]);
+            assert_eq!((bench.count(Counter::TurnsAnswered), bench.goodbye()), (0, None), "the agent has not resumed");
+            bench.answer(4_000, 2, 1, 5);
+            bench.run(9_000);
+            assert_eq!(bench.samples(Metric::ToolRoundTrip), [(2_100, 2_100, 4_000)]);
+            assert_eq!(bench.samples(Metric::TurnResponse), [(1_670, 1_670, 2_000)]);
+            assert_eq!((bench.count(Counter::TurnsAnswered), bench.count(Counter::ResponsesSpurious)), (1, 0));
+            assert_eq!(bench.goodbye(), Some(4_140));
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_does_not_resume_after_its_words_is_missed() {
+    let planned = ActTemplate::Tool { name: "lookup".to_owned(), takes: constant(500) };
+    for (act, missed_at) in [(planned, 12_600), (ActTemplate::Listen, 12_100)] {
+        let mut bench = Bench::live(plan(scenario(vec![turn(500, act)])));
+        bench.answer(2_000, 1, 1, 5);
+        bench.hear(2_100, tool_call("c-1", "lookup"));
+        bench.run(missed_at - 1);
+        assert_eq!((bench.count(Counter::TurnsAnswered), bench.count(Counter::TurnsMissed)), (0, 0));
+        bench.run(missed_at);
+        assert_eq!((bench.count(Counter::TurnsAnswered), bench.count(Counter::TurnsMissed)), (0, 1));
+    }
+}
+
+/// What goes on in the same response after an unplanned call, whose result was sent at once, is the resumption: nothing more is awaited.
+#[test]
+fn words_after_an_unplanned_call_are_the_answer() {
+    let mut bench = Bench::live(session(1));
+    bench.hear(2_000, response_start(1, 1));
+    bench.hear_frames(2_000, 1, 5);
+    bench.hear(2_100, tool_call("c-1", "lookup"));
+    bench.hear_frames(2_120, 1, 5);
+    bench.hear(2_220, response_end(1, ResponseStatus::Completed));
+    bench.run(9_000);
+    assert_eq!((bench.count(Counter::TurnsAnswered), bench.count(Counter::TurnsMissed)), (1, 0));
+}
+
 #[test]
 fn a_cancelled_tool_is_not_answered() {
     let act = ActTemplate::Tool { name: "lookup".to_owned(), takes: constant(1_000) };

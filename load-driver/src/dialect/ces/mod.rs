@@ -105,7 +105,6 @@ impl Ces {
                 self.dialogue.audio(payload, stale, to);
             }
             Some(Output::ToolCalls(calls)) => {
-                self.dialogue.end(ResponseStatus::Completed, to);
                 for call in calls.tool_calls {
                     let name = match call.tool_identifier {
                         Some(tool_call::ToolIdentifier::Tool(tool)) => tool.rsplit('/').next().unwrap_or_default().to_owned(),
@@ -115,6 +114,8 @@ impl Ces {
                     let arguments = Value::from(call.args.map(structs::to_json).unwrap_or_default()).to_string();
                     to.event(ServerEvent::ToolCall { call_id: call.id, name, arguments });
                 }
+                // After the calls: an end that comes first would be the end of the answer.
+                self.dialogue.end(ResponseStatus::Completed, to);
             }
             Some(Output::EndSession(_)) => self.ended_by_agent(to),
             Some(Output::Audio(_) | Output::Text(_) | Output::Payload(_)) | None => {}

@@ -29,6 +29,11 @@ const LISTEN_MODEL: &str = "nova-3";
 const THINK_MODEL: &str = "gpt-4o-mini";
 const SPEAK_MODEL: &str = "aura-2-thalia-en";
 
+/// The service closes a session that sends no audio and no `KeepAlive` for about so long. It says so nowhere.
+const IDLE_TIMEOUT_MS: u32 = 10_000;
+/// After so much silence, in microseconds of media time, a frame is announced by a `KeepAlive`: the caller sends one at half the timeout.
+const QUIET_US: u64 = 4_000_000;
+
 /// One session.
 #[derive(Debug)]
 pub(super) struct Deepgram {
@@ -38,6 +43,8 @@ pub(super) struct Deepgram {
     course: Course,
     /// Media time of the user's audio so far.
     said_us: u64,
+    /// Where the last frame of it began.
+    last_us: u64,
     /// Function calls that were not answered, with their names.
     calls: Vec<(String, String)>,
 }
@@ -51,6 +58,7 @@ impl Deepgram {
             request_id: SessionId::new(),
             course: Course::new(service.output),
             said_us: 0,
+            last_us: 0,
             calls: Vec::new(),
         }
     }
@@ -94,7 +102,7 @@ impl Deepgram {
             input: self.service.input,
             output: self.service.output,
             max_duration_ms: 0,
-            idle_timeout_ms: 0,
+            idle_timeout_ms: IDLE_TIMEOUT_MS,
         }));
     }
 
@@ -170,6 +178,10 @@ impl Dialect for Deepgram {
     fn encode(&mut self, event: ClientEvent, to: &mut Exchange) {
         match event {
             ClientEvent::Audio(audio) => {
+                if audio.timestamp_us.saturating_sub(self.last_us) >= QUIET_US {
+                    say(&json!({"type": "KeepAlive"}), to);
+                }
+                self.last_us = audio.timestamp_us;
                 self.said_us = self.said_us.saturating_add(self.service.input.duration_us(audio.payload.len()));
                 to.send(Wire::Binary(audio.payload));
             }

@@ -180,3 +180,18 @@ fn audio_is_bare_and_errors_say_whether_they_end_it() {
         assert!(matches!(to.next_event(), Some(Err(_))), "{text}");
     }
 }
+
+/// The service closes a session in which neither audio nor `KeepAlive` comes; the caller sends a frame at half of that.
+#[test]
+fn a_silence_is_kept_alive() {
+    let mut deepgram = new(Agent::default());
+    let accepted = heard(&mut deepgram, text(&json!({"type": "SettingsApplied"})));
+    assert!(matches!(&accepted[..], [ServerEvent::Accepted(accepted)] if accepted.idle_timeout_ms == 10_000));
+    let mut frame = |at_ms: u64| {
+        let audio = ClientAudio { sequence: 0, timestamp_us: at_ms * 1_000, payload: vec![0; 640].into(), ack: false };
+        let all = said(&mut deepgram, ClientEvent::Audio(audio));
+        assert!(matches!(all.last(), Some(Wire::Binary(_))));
+        all.iter().filter(|wire| matches!(wire, Wire::Text(text) if text.contains("KeepAlive"))).count()
+    };
+    assert_eq!([0, 20, 1_000, 6_000, 6_020, 11_000].map(&mut frame), [0, 0, 0, 1, 0, 1]);
+}

@@ -163,8 +163,9 @@ impl GeminiLive {
         if let Some(content) = message.server_content {
             self.content(content, to)?;
         }
-        for call in message.tool_call.and_then(|call| call.function_calls).unwrap_or_default() {
-            self.dialogue.end(ResponseStatus::Completed, to);
+        let calls = message.tool_call.and_then(|call| call.function_calls).unwrap_or_default();
+        let calling = !calls.is_empty();
+        for call in calls {
             let (call_id, name) = (call.id.unwrap_or_default(), call.name.unwrap_or_default());
             if self.calls.len() == CALLS_KEPT {
                 self.calls.pop_front();
@@ -172,6 +173,10 @@ impl GeminiLive {
             self.calls.push_back((call_id.clone(), name.clone()));
             let arguments = call.args.map_or_else(|| "{}".to_owned(), |args| args.to_string());
             to.event(ServerEvent::ToolCall { call_id, name, arguments });
+        }
+        // After the calls: an end that comes first would be the end of the answer.
+        if calling {
+            self.dialogue.end(ResponseStatus::Completed, to);
         }
         for call_id in message.tool_call_cancellation.and_then(|cancelled| cancelled.ids).unwrap_or_default() {
             self.calls.retain(|(id, _)| *id != call_id);

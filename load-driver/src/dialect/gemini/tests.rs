@@ -147,8 +147,9 @@ fn a_tool_call_ends_what_was_said_before_it() {
     let sound = r#"{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm","data":"AAA="}}]}}}"#;
     let mut all = hear(&mut gemini, sound);
     all.extend(hear(&mut gemini, r#"{"toolCall":{"functionCalls":[{"id":"7","name":"f","args":{"a":1}}]}}"#));
-    assert_eq!(names(&all[..3]), ["start 1 of 0", "audio 0 of 1", "end 1 Completed 1"]);
-    assert_eq!(all[3], ServerEvent::ToolCall { call_id: "7".to_owned(), name: "f".to_owned(), arguments: r#"{"a":1}"#.to_owned() });
+    assert_eq!(names(&all[..2]), ["start 1 of 0", "audio 0 of 1"]);
+    assert_eq!(names(&all[3..4]), ["end 1 Completed 1"]);
+    assert_eq!(all[2], ServerEvent::ToolCall { call_id: "7".to_owned(), name: "f".to_owned(), arguments: r#"{"a":1}"#.to_owned() });
     let result = |output: &str, failed| ClientEvent::ToolResult { call_id: "7".to_owned(), output: output.to_owned(), failed };
     let sent = say(&mut gemini, result(r#"{"ok":true}"#, false));
     assert_eq!(sent, [json!({ "toolResponse": { "functionResponses": [{ "id": "7", "name": "f", "response": { "ok": true } }] } })]);

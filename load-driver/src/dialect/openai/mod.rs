@@ -29,7 +29,7 @@ use proto::{
 use serde_json::{Value, json};
 
 use super::{Dialect, Exchange, Wire};
-use crate::plan::Service;
+use crate::plan::{Claim, Service};
 
 /// Responses and items that are remembered: what comes of older ones is long over.
 const REMEMBERED: usize = 32;
@@ -147,7 +147,9 @@ impl OpenaiRealtime {
     /// So much of the response was heard. More than there is would be an error, and so would be any of one without audio.
     fn truncate(&self, response: Option<ResponseId>, heard_ms: u32, to: &mut Exchange) {
         let Some(answer) = self.answer(response).filter(|answer| answer.audio_us > 0 && !answer.item.is_empty()) else { return };
-        let heard_ms = u64::from(heard_ms).min(answer.audio_us / 1_000);
+        // The truth is rounded at times; a claim of more than there was is meant, and goes out as it is.
+        let beyond = heard_ms == Claim::Beyond.heard_ms();
+        let heard_ms = if beyond { heard_ms.into() } else { u64::from(heard_ms).min(answer.audio_us / 1_000) };
         say(&json!({"type": "conversation.item.truncate", "item_id": answer.item, "content_index": 0, "audio_end_ms": heard_ms}), to);
     }
 

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use proto::frame::{AgentAudio, ClientAudio, ResponseStatus, ResponseWish, SessionAccepted, SessionStart, SpeechMarker, TurnTaking};
 
 use super::*;
-use crate::plan::{Agent, TurnDetection};
+use crate::plan::{Agent, Claim, TurnDetection};
 
 /// One session and all that came of it since it was asked last.
 struct Bench {
@@ -284,6 +284,12 @@ fn an_interruption_cancels_and_truncates() {
     // Nothing is left to cancel; there are 100 ms of it and no more.
     assert_eq!(bench.say(ClientEvent::Cancel { response: Some(ResponseId(1)) }), Vec::<Value>::new());
     assert_eq!(bench.say(ClientEvent::Truncate { response: ResponseId(1), heard_ms: 300 }), [truncate(100)]);
+    // A claim of more than there was is made on purpose, and so is one of nothing. What the server says to it ends no session.
+    let beyond = Claim::Beyond.heard_ms();
+    assert_eq!(bench.say(ClientEvent::Truncate { response: ResponseId(1), heard_ms: beyond }), [truncate(beyond)]);
+    assert_eq!(bench.say(barge_in(Claim::Nothing.heard_ms())), [truncate(0)]);
+    let refused = r#"{"type":"error","error":{"type":"invalid_request_error","code":"invalid_value","message":"already shorter","param":"audio_end_ms"}}"#;
+    assert!(matches!(&bench.hear(refused)[..], [ServerEvent::Error(SessionError { fatal: false, .. })]));
     let truncated = r#"{"type":"conversation.item.truncated","item_id":"item_of_it","content_index":0,"audio_end_ms":100}"#;
     assert!(matches!(&bench.hear(truncated)[..], [ServerEvent::Context { heard_ms: 100, response: Some(ResponseId(1)), .. }]));
     // The cancel and the end crossed.
