@@ -372,6 +372,7 @@ fn a_worker_balances_by_itself() {
         scenarios: None,
         targets: addresses(&backends),
         connection: load_driver::plan::Connection::default(),
+        private: std::collections::BTreeSet::new(),
         options: EngineOptions::default(),
     };
     let work = Work {

@@ -277,12 +277,17 @@ fn a_worker_runs_its_part_and_leaves_when_its_input_ends() {
             scenarios: Some(vec![1]),
             targets: vec![backend.address.to_string()],
             connection: load_driver::plan::Connection::default(),
+            private: ["X-Key".to_owned()].into(),
             options: EngineOptions::default(),
         };
         let (input, mut commands) = std::io::pipe().expect("a pipe");
         let (mut events, output) = std::io::pipe().expect("a pipe");
         let plan = whole.clone();
-        let thread = std::thread::spawn(move || run_worker(std::io::BufReader::new(input), output, |_| Ok(plan.into())));
+        let build = move |job: &WorkerJob| {
+            assert!(job.connection.private.contains("X-Key"), "what is to be masked is masked in workers too");
+            Ok(plan.into())
+        };
+        let thread = std::thread::spawn(move || run_worker(std::io::BufReader::new(input), output, build));
         writeln!(commands, "{}", serde_json::to_string(&job).expect("json")).expect("written");
         assert!(matches!(read_event(&mut events), Ok(Some(EngineEvent::Ready))), "a worker is ready before it is started");
         let start = WorkerCommand::Start { epoch_unix_us: Clock::start().unix_us(Micros::ZERO) };

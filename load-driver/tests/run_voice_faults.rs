@@ -72,21 +72,44 @@ fn what_the_profile_allows_is_shown_and_fails_nothing() {
 }
 
 /// The same over another dialect, whose words are its own: events are what is struck and what is judged.
-fn over_openai(fault: &str) -> Done {
-    let profile = PROFILE.replace("  backend: 0\nscenarios:", "  backend: 0\n  dialect: openai_realtime\nscenarios:");
+fn over(dialect: &str, fault: &str) -> Done {
+    let profile = PROFILE.replace("  backend: 0\nscenarios:", &format!("  backend: 0\n  dialect: {dialect}\nscenarios:"));
     assert_ne!(profile, PROFILE);
     let run = Run::of(&profile).with("--set").with("driver.max_schedule_lag=5s");
     if fault.is_empty() { run.finish() } else { run.with("--fault").with(fault).finish() }
 }
 
+/// Nothing is found in a clean run, though this kind is put to the test, and this alone in one that shows it.
+#[track_caller]
+fn named_over(dialect: &str, kinds_due: &[&str]) {
+    let clean = over(dialect, "").exits(0);
+    assert_eq!(findings(&clean), []);
+    for kind in kinds_due {
+        assert!(kinds(&clean, "clean").contains(kind), "{kind} is not judged\n{}", clean.shown());
+        let done = over(dialect, &format!("{kind}=0.5")).exits(99);
+        assert_eq!(findings(&done).iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [*kind], "{}", done.shown());
+    }
+}
+
 #[test]
 fn openai_realtime_shows_and_names_them_too() {
-    let clean = over_openai("").exits(0);
-    assert_eq!(findings(&clean), []);
-    for kind in ["stale_audio_after_barge_in", "output_gaps", "double_response", "vad_drop"] {
-        let done = over_openai(&format!("{kind}=0.5")).exits(99);
-        assert_eq!(findings(&done).iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [kind], "{}", done.shown());
-    }
+    named_over("openai_realtime", &["stale_audio_after_barge_in", "output_gaps", "double_response", "vad_drop"]);
+}
+
+/// What is said before the session is accepted is heard when it is.
+#[test]
+fn openai_realtime_names_cross_talk() {
+    named_over("openai_realtime", &["cross_talk"]);
+}
+
+#[test]
+fn gemini_live_names_stale_audio() {
+    named_over("gemini_live", &["stale_audio_after_barge_in"]);
+}
+
+#[test]
+fn ces_names_stale_audio() {
+    named_over("ces", &["stale_audio_after_barge_in"]);
 }
 
 #[test]

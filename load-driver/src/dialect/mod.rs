@@ -3,7 +3,7 @@
 //! A dialect is one file here and one line in [`of`]. What only the wire knows (names of items, acknowledgements, pings) stays in the dialect:
 //! it may answer a message itself, and it may say things in the backend's name that the wire only implies, such as an acceptance.
 //!
-//! Rules for all: `Accepted` comes once, and before anything else but errors. Responses are numbered from 1 upwards. Turns are numbered as far
+//! Rules for all: `Accepted` comes once; what a dialect says before it, but errors, waits for it (`early`). Responses are numbered from 1 upwards. Turns are numbered as far
 //! as the wire tells, else 0. `AgentAudio::sequence` counts the messages with audio. A dialect whose goodbye is the close itself sends
 //! [`Wire::Close`] on `End`, and says `Ended` when the peer's close comes.
 
@@ -11,8 +11,9 @@ use std::{borrow::Cow, cell::RefCell, collections::VecDeque, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
-use proto::frame::{ClientEvent, Outcome, ServerEvent, SessionEnded, SessionError};
+use proto::frame::{ClientEvent, MAX_NAME_BYTES, Outcome, ServerEvent, SessionEnded, SessionError};
 
+use self::early::Early;
 use crate::plan::{self, Protocol, Service};
 
 mod ces;
@@ -20,12 +21,14 @@ mod course;
 mod custom;
 mod deepgram;
 mod dialogue;
+mod early;
 mod elevenlabs;
 mod gemini;
 mod native;
 mod openai;
 mod parting;
 mod pipecat;
+mod said;
 mod twilio;
 
 /// One message as a transport carries it.
@@ -109,6 +112,7 @@ pub struct Channel {
     /// How the backend named itself and its process when the stream was opened.
     backend: (String, String),
     exchange: Exchange,
+    early: Early,
 }
 
 /// As both directions of a stream hold it.
@@ -117,7 +121,13 @@ pub type SharedChannel = Rc<RefCell<Channel>>;
 impl Channel {
     /// For one session.
     pub fn new(service: &Arc<Service>, protocol: Protocol, client_ref: String) -> Self {
-        Self { dialect: of(service, protocol), client_ref, backend: Default::default(), exchange: Exchange::default() }
+        Self {
+            dialect: of(service, protocol),
+            client_ref,
+            backend: Default::default(),
+            exchange: Exchange::default(),
+            early: Early::new(service.dialect),
+        }
     }
 
     /// The translator, for what the stream's opening needs.
@@ -164,7 +174,7 @@ impl Channel {
 
     /// The next thing that the peer said; what its dialect has no field for is filled in from what is known otherwise.
     pub fn next_event(&mut self) -> Option<Result<ServerEvent, SessionError>> {
-        let mut event = self.exchange.next_event()?;
+        let mut event = self.early.next(&mut self.exchange)?.and_then(said::bounded);
         if let Ok(ServerEvent::Accepted(accepted)) = &mut event {
             if accepted.session_id.is_empty() {
                 accepted.session_id.clone_from(&self.client_ref);
@@ -175,13 +185,16 @@ impl Channel {
             if accepted.boot_id.is_empty() {
                 accepted.boot_id.clone_from(&self.backend.1);
             }
+            for name in [&mut accepted.session_id, &mut accepted.backend_id, &mut accepted.boot_id] {
+                said::cut(name, MAX_NAME_BYTES);
+            }
         }
         Some(event)
     }
 
     /// Something that the peer said waits.
     pub fn has_events(&self) -> bool {
-        !self.exchange.events.is_empty()
+        !self.exchange.events.is_empty() || self.early.waits()
     }
 }
 

@@ -12,17 +12,14 @@ use bytes::Bytes;
 use prost::Message as _;
 use proto::{
     audio::AudioFormat,
-    frame::{
-        AgentAudio, ClientEvent, ErrorCode, Outcome, ResponseStatus, ServerEvent, SessionAccepted, SessionEnded, SessionError,
-        SessionStart, SpeechMarker,
-    },
+    frame::{AgentAudio, ClientEvent, ErrorCode, ResponseStatus, ServerEvent, SessionAccepted, SessionError, SessionStart, SpeechMarker},
     ids::{ResponseId, TurnId},
     pipecat::{self, frame::Frame as Kind},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Dialect, Exchange, Wire};
+use super::{Dialect, Exchange, Wire, parting::Parting};
 use crate::plan::Service;
 
 /// Tool calls that wait for their results; a bot that makes more is not answered the oldest.
@@ -49,7 +46,7 @@ pub(super) struct Pipecat {
     /// Messages with audio that came.
     heard: u64,
     media_us: u64,
-    said_goodbye: bool,
+    parting: Parting,
 }
 
 #[derive(Debug, Deserialize)]
@@ -77,7 +74,7 @@ impl Pipecat {
             id: 0,
             heard: 0,
             media_us: 0,
-            said_goodbye: false,
+            parting: Parting::default(),
         }
     }
 
@@ -268,9 +265,8 @@ impl Dialect for Pipecat {
             ClientEvent::ToolResult { call_id, output, .. } => self.answer_call(&call_id, &output, to),
             ClientEvent::Digit(key) => self.ask("dtmf", &json!({"buttons": [key.to_string()]}), to),
             ClientEvent::End { .. } => {
-                self.said_goodbye = true;
                 self.ask("disconnect-bot", &json!({}), to);
-                to.send(Wire::Close(1000));
+                self.parting.leave(to);
             }
             // There are no words for the rest.
             _ => {}
@@ -290,9 +286,7 @@ impl Dialect for Pipecat {
     }
 
     fn closed(&mut self, code: u16, to: &mut Exchange) {
-        if self.said_goodbye && matches!(code, 1000 | 1001 | 1005) {
-            to.event(ServerEvent::Ended(SessionEnded { outcome: Outcome::Completed, duration_ms: 0, frames_in: 0, frames_out: 0 }));
-        }
+        self.parting.closed(code, to);
     }
 }
 

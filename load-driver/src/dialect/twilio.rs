@@ -10,15 +10,15 @@ use bytes::Bytes;
 use proto::{
     base64,
     frame::{
-        AgentAudio, ClientAudio, ClientEvent, ErrorCode, MAX_NAME_BYTES, Outcome, ResponseStatus, ServerEvent, SessionAccepted,
-        SessionEnded, SessionError, SessionStart,
+        AgentAudio, ClientAudio, ClientEvent, ErrorCode, MAX_NAME_BYTES, ResponseStatus, ServerEvent, SessionAccepted, SessionError,
+        SessionStart,
     },
     ids::ResponseId,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Dialect, Exchange, Wire};
+use super::{Dialect, Exchange, Wire, parting::Parting};
 use crate::plan::Service;
 
 /// One call.
@@ -33,7 +33,7 @@ pub(super) struct Twilio {
     /// Messages with audio that came.
     heard: u64,
     media_us: u64,
-    said_goodbye: bool,
+    parting: Parting,
 }
 
 /// A message of the bot. What is not read here may be anything.
@@ -72,7 +72,7 @@ impl Twilio {
             chunk: 0,
             heard: 0,
             media_us: 0,
-            said_goodbye: false,
+            parting: Parting::default(),
         }
     }
 
@@ -189,10 +189,9 @@ impl Dialect for Twilio {
             ClientEvent::Digit(digit) => self.say("dtmf", "dtmf", &json!({"track": "inbound_track", "digit": digit.to_string()}), to),
             ClientEvent::Played { name } => self.say("mark", "mark", &json!({"name": name}), to),
             ClientEvent::End { .. } => {
-                self.said_goodbye = true;
                 let stop = json!({"accountSid": self.account, "callSid": self.call});
                 self.say("stop", "stop", &stop, to);
-                to.send(Wire::Close(1000));
+                self.parting.leave(to);
             }
             // The telephone network has no words for the rest.
             _ => {}
@@ -212,9 +211,7 @@ impl Dialect for Twilio {
     }
 
     fn closed(&mut self, code: u16, to: &mut Exchange) {
-        if self.said_goodbye && matches!(code, 1000 | 1001 | 1005) {
-            to.event(ServerEvent::Ended(SessionEnded { outcome: Outcome::Completed, duration_ms: 0, frames_in: 0, frames_out: 0 }));
-        }
+        self.parting.closed(code, to);
     }
 }
 
@@ -233,7 +230,10 @@ fn sid(kind: &str, of: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use proto::audio::AudioFormat;
+    use proto::{
+        audio::AudioFormat,
+        frame::{Outcome, SessionEnded},
+    };
 
     use super::*;
 

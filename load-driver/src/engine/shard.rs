@@ -29,6 +29,7 @@ use super::{
 use crate::{
     ledger::FailureCause,
     plan::{Plan, Protocol},
+    profile::secrets_of,
     transport::{self, CLOSE_BOUND, Connector, Inbound, Reasons, Received},
 };
 
@@ -81,10 +82,11 @@ struct Shard {
 async fn drive(start: Start) -> io::Result<()> {
     let Start { shard, plan, options, targets, routes, clock, control, events } = start;
     let transport = options.transport;
+    let reasons = Reasons::without(targets.given().iter().flat_map(|target| secrets_of(target)).collect());
     let shared = Rc::new(Shard {
         core: RefCell::new(Core::new(shard, plan, options, Ways { targets, routes }, clock)),
         connectors: RefCell::default(),
-        reasons: Reasons::default(),
+        reasons,
         panicked: Cell::new(false),
     });
     let mut ticker = Ticker::new()?;

@@ -1,6 +1,7 @@
 //! The engine as a process of its own: a job on standard input, events on standard output.
 
 use std::{
+    collections::BTreeSet,
     io::{BufRead, BufWriter, Write},
     sync::Arc,
     thread,
@@ -37,6 +38,9 @@ pub struct WorkerJob {
     /// How they are reached. The profile's own may be masked.
     #[serde(default)]
     pub connection: Connection,
+    /// What of it was given on the command line ([`Connection::private`]), which nothing that is stored holds: to be masked here as well.
+    #[serde(default)]
+    pub private: BTreeSet<String>,
     /// How to run.
     pub options: EngineOptions,
 }
@@ -127,7 +131,8 @@ struct Prepared {
 fn prepare(input: &mut impl BufRead, build: impl FnOnce(&WorkerJob) -> anyhow::Result<Work>) -> anyhow::Result<Prepared> {
     let mut line = String::new();
     input.read_line(&mut line).context("failed to read the worker's job")?;
-    let job: WorkerJob = serde_json::from_str(&line).context("failed to parse the worker's job")?;
+    let mut job: WorkerJob = serde_json::from_str(&line).context("failed to parse the worker's job")?;
+    job.connection.private = std::mem::take(&mut job.private);
     let work = build(&job).context("failed to build the worker's plan")?;
     let targets = Arc::new(Targets::resolve_with(&job.targets, &job.connection)?);
     let start = |config| Balancer::start(&config, &targets).context("failed to listen to the backends");

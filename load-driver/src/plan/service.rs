@@ -14,7 +14,7 @@ use super::{
     Dialect,
     variables::{expand, has_variable},
 };
-use crate::profile::{MASK, Script, is_secret_name};
+use crate::profile::{MASK, Script, encoded, is_secret_name};
 
 /// The service that a scenario's sessions use.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -137,12 +137,32 @@ impl Connection {
             }
             let Ok(value) = expand(value, &lookup) else { continue };
             // With its scheme, `Bearer` for one, and without.
-            for secret in std::iter::once(value.as_str()).chain(value.split([' ', '.'])).filter(|part| part.len() >= SECRET_LENGTH) {
-                text = text.replace(secret, MASK);
+            for secret in std::iter::once(value.as_str()).chain(value.split([' ', '.'])) {
+                text = hide(secret, text);
             }
         }
         text
     }
+}
+
+/// The text without this secret, as it is and as it is sent in a query.
+pub fn hide(secret: &str, text: String) -> String {
+    if secret.len() < SECRET_LENGTH {
+        return text;
+    }
+    let sent = encoded(secret);
+    let text = text.replace(secret, MASK);
+    if sent == secret { text } else { text.replace(&sent, MASK).replace(&lower_codes(&sent), MASK) }
+}
+
+/// With the digits of its codes in lower case, as some servers write them.
+fn lower_codes(sent: &str) -> String {
+    let mut pieces = sent.split('%');
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(first, |out, piece| {
+        let (code, rest) = piece.split_at_checked(2).unwrap_or((piece, ""));
+        out + "%" + &code.to_ascii_lowercase() + rest
+    })
 }
 
 /// A shorter word is none that anybody keeps secret, and may be anywhere in a text.

@@ -58,7 +58,7 @@ pub use self::{
     target::{Address, Target},
     threshold::Threshold,
     units::{Dist, Span},
-    url::{MASK, Scheme, TargetUrl, is_secret_name, shown},
+    url::{MASK, Scheme, TargetUrl, encoded, is_secret_name, secrets_of, shown},
 };
 use crate::{arrival, audio::Library, balance::Tolerance, plan::Connection};
 

@@ -150,6 +150,41 @@ pub fn shown(target: &str) -> Cow<'_, str> {
     format!("{head}?{}", masked.join("&")).into()
 }
 
+/// For a query: everything but what never needs it as `%41`.
+pub fn encoded(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+/// The text that was encoded for a query; what is no code stays.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.first_chunk::<2>().filter(|_| *first == b'%').and_then(|code| std::str::from_utf8(code).ok());
+        let byte = code.and_then(|code| u8::from_str_radix(code, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What the query of a target holds under the names of secrets, as it is sent and as it reads.
+pub fn secrets_of(target: &str) -> Vec<String> {
+    let query = target.split_once('?').map_or("", |(_, query)| query);
+    let secret = query.split('&').filter_map(|pair| pair.split_once('=')).filter(|(name, _)| is_secret_name(name));
+    secret.flat_map(|(_, value)| [value.to_owned(), decoded(value)]).collect()
+}
+
 /// What stands for a value that is not shown.
 pub const MASK: &str = "***";
 
@@ -219,6 +254,11 @@ mod tests {
     fn secrets_of_a_query_are_masked() {
         assert_eq!(shown("wss://a/b?model=m&api_key=s&Token=t&x"), "wss://a/b?model=m&api_key=***&Token=***&x");
         assert_eq!(shown("wss://a/b"), "wss://a/b");
+        assert_eq!(secrets_of("wss://a/b?model=m&api_key=s%2Ft%&x"), ["s%2Ft%", "s/t%"]);
+        assert!(secrets_of("wss://a/b").is_empty());
+        for text in ["a b/\u{e9}%2F", ""] {
+            assert_eq!(decoded(&encoded(text)), text);
+        }
         for name in ["Authorization", "x-goog-api-key", "Cookie", "access_token", "X-Amz-Signature"] {
             assert!(is_secret_name(name), "{name}");
         }

@@ -203,6 +203,7 @@ fn start_workers(
             scenarios: Some(vec![*scenario]),
             targets: set.targets.given(),
             connection: job.prepared.profile.connection.clone(),
+            private: job.prepared.profile.connection.private.clone(),
             options: EngineOptions { shards: 1, ..options },
         };
         workers.insert(number, Worker::start(number, &program, &work, news.clone())?);

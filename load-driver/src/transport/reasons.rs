@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use crate::{
     ledger::FailureCause,
-    plan::{Connection, variables::environment},
+    plan::{Connection, hide, variables::environment},
 };
 
 /// Longest reason that is kept, characters.
@@ -19,16 +19,24 @@ struct Inner {
     first: BTreeMap<FailureCause, String>,
     /// Not told yet.
     news: Vec<FailureCause>,
+    /// Secrets that no connection holds.
+    hidden: Vec<String>,
 }
 
 impl Reasons {
+    /// With these masked too.
+    pub fn without(hidden: Vec<String>) -> Self {
+        Self(Rc::new(RefCell::new(Inner { hidden, ..Inner::default() })))
+    }
+
     /// Keeps what was said, if it is the first with this cause; secrets of the connection are masked in it.
     pub fn note(&self, cause: FailureCause, connection: &Connection, said: impl FnOnce() -> String) {
         let mut inner = self.0.borrow_mut();
         if inner.first.contains_key(&cause) {
             return;
         }
-        let text = one_line(&connection.scrub(&said(), environment));
+        let said = connection.scrub(&said(), environment);
+        let text = one_line(&inner.hidden.iter().fold(said, |text, secret| hide(secret, text)));
         if !text.is_empty() {
             inner.first.insert(cause, text);
             inner.news.push(cause);
@@ -71,5 +79,15 @@ mod tests {
         assert_eq!(news[0], (FailureCause::Unauthorized, "wrong key *** [31m for you".to_owned()));
         assert_eq!(news[1].1.len(), MAX + 3);
         assert!(reasons.take().is_empty() && !reasons.any());
+    }
+
+    #[test]
+    fn secrets_of_queries_are_masked_as_they_are_sent_too() {
+        let private = ["a".to_owned()].into();
+        let connection = Connection { query: [("a".to_owned(), "hunter/2 \u{e9}".to_owned())].into(), private, ..Connection::default() };
+        let reasons = Reasons::without(crate::profile::secrets_of("wss://a/b?api_key=pass%2Bword"));
+        let body = "GET /?a=hunter%2F2%20%C3%A9&api_key=pass%2Bword or hunter%2f2%20%c3%a9, hunter/2 \u{e9}, pass+word";
+        reasons.note(FailureCause::NotFound, &connection, || body.to_owned());
+        assert_eq!(reasons.take()[0].1, "GET /?a=***&api_key=*** or ***, ***, ***");
     }
 }

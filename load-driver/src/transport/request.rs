@@ -12,6 +12,7 @@ use crate::{
         Connection,
         variables::{VariableError, environment, expand},
     },
+    profile::encoded,
 };
 
 /// What cannot be sent, without its value.
@@ -50,21 +51,6 @@ fn parameters(query: &str) -> impl Iterator<Item = &str> {
 
 fn name_of(pair: &str) -> &str {
     pair.split_once('=').map_or(pair, |(name, _)| name)
-}
-
-/// For a query: everything but what never needs it as `%41`.
-fn encoded(text: &str) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
 }
 
 /// Headers of a stream, without those of its protocol.

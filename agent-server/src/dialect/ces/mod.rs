@@ -13,6 +13,7 @@ use proto::{
         self, bidi_session_client_message::MessageType as In, bidi_session_server_message::MessageType as Out,
         session_input::InputType as Input, session_output::OutputType as Output, tool_call::ToolIdentifier,
     },
+    ids::ResponseId,
     structs,
 };
 use serde_json::Value;
@@ -40,6 +41,8 @@ pub struct Ces {
     turn: i32,
     /// It has begun and is not complete.
     turn_open: bool,
+    /// The response that was said last, and its turn: what still comes of it when it is over is of that turn.
+    spoken: (ResponseId, i32),
 }
 
 fn bad(message: impl Into<String>) -> SessionError {
@@ -60,6 +63,7 @@ impl Ces {
             calls: Calls::default(),
             turn: 0,
             turn_open: false,
+            spoken: (ResponseId(0), 0),
         }
     }
 
@@ -155,7 +159,18 @@ impl Ces {
         Ok(())
     }
 
-    /// The turn that an output belongs to.
+    /// Something of a response, in the turn that it began in.
+    fn spoken(&mut self, response: ResponseId, output: Output) -> v1::BidiSessionServerMessage {
+        if self.spoken.0 == response && !self.turn_open {
+            let output = v1::SessionOutput { output_type: Some(output), turn_completed: false, turn_index: self.spoken.1 };
+            return said(Out::SessionOutput(output));
+        }
+        let message = self.output(Some(output), false);
+        self.spoken = (response, self.turn);
+        message
+    }
+
+    /// Something of the turn under way, else the begin of one.
     fn output(&mut self, output: Option<Output>, last: bool) -> v1::BidiSessionServerMessage {
         if !self.turn_open {
             self.turn = self.turn.saturating_add(1);
@@ -206,19 +221,20 @@ impl Dialect for Ces {
     fn encode(&mut self, event: ServerEvent, to: &mut Exchange<'_, Self::Out>) {
         match event {
             ServerEvent::Transcript { text, .. } => to.message(said(Out::RecognitionResult(v1::RecognitionResult { transcript: text }))),
-            ServerEvent::ResponseStart { text, .. } => {
+            ServerEvent::ResponseStart { response, text, .. } => {
+                self.spoken = (ResponseId(0), 0);
                 if self.streaming {
                     self.words = Words::new(text);
                 } else {
-                    to.message(self.output(Some(Output::Text(text)), false));
+                    to.message(self.spoken(response, Output::Text(text)));
                 }
             }
             ServerEvent::Audio(audio) => {
                 if let Some(word) = self.words.frame().map(str::to_owned) {
-                    to.message(self.output(Some(Output::Text(word)), false));
+                    to.message(self.spoken(audio.response, Output::Text(word)));
                 }
                 if self.audio {
-                    to.message(self.output(Some(Output::Audio(audio.payload)), false));
+                    to.message(self.spoken(audio.response, Output::Audio(audio.payload)));
                 }
             }
             ServerEvent::ResponseEnd { status: ResponseStatus::Completed, .. } => {

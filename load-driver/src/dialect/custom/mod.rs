@@ -268,8 +268,8 @@ impl Dialect for Custom {
         }
     }
 
-    fn closed(&mut self, _code: u16, to: &mut Exchange) {
-        self.parting.closed(to);
+    fn closed(&mut self, code: u16, to: &mut Exchange) {
+        self.parting.closed(code, to);
     }
 }
 

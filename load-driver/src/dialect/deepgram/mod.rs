@@ -223,8 +223,8 @@ impl Dialect for Deepgram {
         }
     }
 
-    fn closed(&mut self, _code: u16, to: &mut Exchange) {
-        self.parting.closed(to);
+    fn closed(&mut self, code: u16, to: &mut Exchange) {
+        self.parting.closed(code, to);
     }
 }
 

@@ -278,8 +278,8 @@ impl Dialect for Elevenlabs {
         }
     }
 
-    fn closed(&mut self, _code: u16, to: &mut Exchange) {
-        self.parting.closed(to);
+    fn closed(&mut self, code: u16, to: &mut Exchange) {
+        self.parting.closed(code, to);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Gemini Live (`BidiGenerateContent`).
 //!
 //! It names neither turns nor responses: [`Dialogue`] does. Between `interrupted` and `turnComplete` all audio still belongs to what was
-//! interrupted. A tool call ends the response that it is in, so that what the agent says after the result is one of its own.
+//! interrupted, and so does what goes on after that without a pause: an answer comes when the user has spoken, so that there is either a pause
+//! before it, or the end of the user's turn. A tool call ends the response that it is in, so that what the agent says after the result is one of its own.
 
 mod server;
 
@@ -16,7 +17,7 @@ use proto::{
 };
 use serde_json::{Value, json};
 
-use super::{Dialect, Exchange, Wire, dialogue::Dialogue, ended};
+use super::{Dialect, Exchange, Wire, dialogue::Dialogue, parting::Parting};
 use crate::plan::{Service, TurnDetection};
 
 /// Where the profile names none.
@@ -26,27 +27,35 @@ const SPEECH_RMS: f32 = 300.0;
 /// Tool calls whose names are remembered.
 const CALLS_KEPT: usize = 32;
 
+/// Audio that comes so long after an interruption, or after more of what was interrupted, is of another response.
+const PAUSE_US: u64 = 300_000;
+
+/// Whether audio belongs to a response that is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
-    SettingUp,
-    Open,
-    /// We said goodbye.
-    Leaving,
+enum Old {
+    /// It does not.
+    None,
+    /// The response was interrupted, and its turn is not complete.
+    Turn,
+    /// Its turn is complete: what goes on without a pause is still of it. The last came at this time.
+    Tail(u64),
 }
 
 /// One session.
 #[derive(Debug)]
 pub(super) struct GeminiLive {
     service: Arc<Service>,
-    life: Life,
+    accepted: bool,
+    parting: Parting,
     warned: bool,
     /// The user's speech is marked as begun.
     active: bool,
     dialogue: Dialogue,
     /// Of the turn under way.
     understood: String,
-    /// What comes until the turn is complete belongs to a response that is over.
-    interrupted: bool,
+    old: Old,
+    /// Of the caller's audio so far, microseconds: the clock by which pauses are told.
+    said_us: u64,
     /// Ids and names.
     calls: VecDeque<(String, String)>,
 }
@@ -56,12 +65,14 @@ impl GeminiLive {
     pub(super) fn new(service: &Arc<Service>) -> Self {
         Self {
             service: Arc::clone(service),
-            life: Life::SettingUp,
+            accepted: false,
+            parting: Parting::default(),
             warned: false,
             active: false,
             dialogue: Dialogue::new(service.output),
             understood: String::new(),
-            interrupted: false,
+            old: Old::None,
+            said_us: 0,
             calls: VecDeque::new(),
         }
     }
@@ -103,6 +114,7 @@ impl GeminiLive {
 
     fn audio(&mut self, payload: &[u8], to: &mut Exchange) {
         let format = self.service.input;
+        self.said_us = self.said_us.saturating_add(format.duration_us(payload.len()));
         if self.manual() && !self.active && format.rms(payload) >= SPEECH_RMS {
             self.mark(true, to);
         }
@@ -119,6 +131,9 @@ impl GeminiLive {
     fn mark(&mut self, started: bool, to: &mut Exchange) {
         if self.manual() && self.active != started {
             self.active = started;
+            if !started {
+                self.old = Old::None;
+            }
             let key = if started { "activityStart" } else { "activityEnd" };
             send(&json!({ "realtimeInput": { key: {} } }), to);
         }
@@ -126,6 +141,7 @@ impl GeminiLive {
 
     fn tool_result(&mut self, call_id: &str, output: &str, failed: bool, to: &mut Exchange) {
         let at = self.calls.iter().position(|(id, _)| id == call_id);
+        self.old = Old::None;
         let name = at.and_then(|at| self.calls.remove(at)).map(|(_, name)| name).unwrap_or_default();
         let response = match serde_json::from_str(output) {
             Ok(Value::Object(object)) if !failed => Value::Object(object),
@@ -147,7 +163,7 @@ impl GeminiLive {
                 max_duration_ms: 0,
                 idle_timeout_ms: 0,
             }));
-            self.life = Life::Open;
+            self.accepted = true;
         }
         if let Some(activity) = message.voice_activity {
             let started = match activity.voice_activity_type.as_deref() {
@@ -166,6 +182,7 @@ impl GeminiLive {
         let calls = message.tool_call.and_then(|call| call.function_calls).unwrap_or_default();
         let calling = !calls.is_empty();
         for call in calls {
+            self.old = Old::None;
             let (call_id, name) = (call.id.unwrap_or_default(), call.name.unwrap_or_default());
             if self.calls.len() == CALLS_KEPT {
                 self.calls.pop_front();
@@ -207,18 +224,32 @@ impl GeminiLive {
             }
             let payload =
                 base64::decode(&blob.data).ok_or_else(|| SessionError::fatal(ErrorCode::BadAudio, "the agent's audio is no base64"))?;
-            self.dialogue.audio(payload.into(), self.interrupted, to);
+            let stale = self.is_old();
+            self.dialogue.audio(payload.into(), stale, to);
         }
         if content.interrupted == Some(true) {
-            self.interrupted |= self.dialogue.speaking();
+            if self.dialogue.speaking() {
+                self.old = Old::Turn;
+            }
             self.dialogue.interrupt(to);
         }
         if content.turn_complete == Some(true) {
-            self.interrupted = false;
+            self.old = if self.old == Old::Turn { Old::Tail(self.said_us) } else { Old::None };
             self.dialogue.close_turn();
             self.dialogue.end(ResponseStatus::Completed, to);
         }
         Ok(())
+    }
+
+    /// Audio that comes now is of a response that is over.
+    fn is_old(&mut self) -> bool {
+        match self.old {
+            Old::None => return false,
+            Old::Turn => {}
+            Old::Tail(last_us) if self.said_us.saturating_sub(last_us) < PAUSE_US => self.old = Old::Tail(self.said_us),
+            Old::Tail(_) => self.old = Old::None,
+        }
+        self.old != Old::None
     }
 
     fn transcript(&mut self, text: &str, last: bool, to: &mut Exchange) {
@@ -231,6 +262,10 @@ impl GeminiLive {
         }
         if last {
             self.dialogue.close_turn();
+            // The user's turn is over, and what comes answers it.
+            if matches!(self.old, Old::Tail(_)) {
+                self.old = Old::None;
+            }
         }
         to.event(ServerEvent::Transcript { turn, text: self.understood.clone(), last });
     }
@@ -254,6 +289,7 @@ impl Dialect for GeminiLive {
             ClientEvent::Commit => self.mark(false, to),
             ClientEvent::Respond(wish) => {
                 if let Some(text) = wish.text {
+                    self.old = Old::None;
                     let turn = json!({ "role": "user", "parts": [{ "text": text }] });
                     send(&json!({ "clientContent": { "turns": [turn], "turnComplete": true } }), to);
                 }
@@ -266,12 +302,8 @@ impl Dialect for GeminiLive {
                 let turn = json!({ "role": role, "parts": [{ "text": text }] });
                 send(&json!({ "clientContent": { "turns": [turn], "turnComplete": false } }), to);
             }
-            ClientEvent::End { .. } => {
-                if self.life == Life::Open {
-                    self.life = Life::Leaving;
-                }
-                to.send(Wire::Close(1000));
-            }
+            ClientEvent::End { .. } if self.accepted => self.parting.leave(to),
+            ClientEvent::End { .. } => to.send(Wire::Close(1000)),
             ClientEvent::Configure(_)
             | ClientEvent::Hint(_)
             | ClientEvent::Discard
@@ -296,11 +328,10 @@ impl Dialect for GeminiLive {
     fn closed(&mut self, code: u16, to: &mut Exchange) {
         let error = |code, message: &str| ServerEvent::Error(SessionError::fatal(code, message));
         match code {
-            1000 | 1005 if self.life == Life::Leaving => to.event(ended()),
             // The reason is not known here: after a warning it is the deadline.
             1011 if self.warned => to.event(error(ErrorCode::Deadline, "the backend's deadline passed")),
             1007 => to.event(error(ErrorCode::InvalidArgument, "the backend closed with 1007: it takes something for wrong")),
-            _ => {}
+            _ => self.parting.closed(code, to),
         }
     }
 }

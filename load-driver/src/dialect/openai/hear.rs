@@ -309,7 +309,6 @@ impl OpenaiRealtime {
             (_, "invalid_request_error") => (ErrorCode::InvalidArgument, false),
             _ => (ErrorCode::Internal, false),
         };
-        self.expired |= code == ErrorCode::Deadline;
         let mut message = fault.message.chars().take(MAX_TEXT_BYTES / 4).collect::<String>();
         for (name, said) in [("type", &fault.kind), ("code", &fault.code), ("param", &fault.param)] {
             if !said.is_empty() && said.len() <= MAX_NAME_BYTES {
@@ -319,7 +318,7 @@ impl OpenaiRealtime {
         }
         // Before acceptance there is only one thing that it can be about: what the session was asked to be.
         let fatal = fatal || !self.opening.accepted;
-        to.event(ServerEvent::Error(SessionError { code, message, fatal }));
+        self.parting.error(SessionError { code, message, fatal }, to);
     }
 }
 

@@ -23,27 +23,23 @@ use http::{HeaderName, HeaderValue};
 use proto::{
     audio::AudioFormat,
     base64,
-    frame::{ClientEvent, ErrorCode, Outcome, ServerEvent, SessionEnded, SessionError},
+    frame::{ClientEvent, ErrorCode, SessionError},
     ids::{ResponseId, SessionId, TurnId},
 };
 use serde_json::{Value, json};
 
-use super::{Dialect, Exchange, Wire};
+use super::{Dialect, Exchange, Wire, parting::Parting};
 use crate::plan::{Claim, Service};
 
 /// Responses and items that are remembered: what comes of older ones is long over.
 const REMEMBERED: usize = 32;
-const CLOSE_NORMAL: u16 = 1000;
 
 /// One session.
 #[derive(Debug)]
 pub(super) struct OpenaiRealtime {
     service: Arc<Service>,
     opening: Opening,
-    /// We said goodbye.
-    leaving: bool,
-    /// The server said that the session's time is over.
-    expired: bool,
+    parting: Parting,
     items: VecDeque<Item>,
     answers: VecDeque<Answer>,
     /// Turns and responses so far.
@@ -111,8 +107,7 @@ impl OpenaiRealtime {
         Self {
             service: Arc::clone(service),
             opening: Opening::default(),
-            leaving: false,
-            expired: false,
+            parting: Parting::default(),
             items: VecDeque::new(),
             answers: VecDeque::new(),
             turns: 0,
@@ -216,10 +211,7 @@ impl Dialect for OpenaiRealtime {
                 let item = json!({"type": "message", "role": role, "content": [{"type": kind, "text": text}]});
                 say(&json!({"type": "conversation.item.create", "item": item}), to);
             }
-            ClientEvent::End { .. } => {
-                self.leaving = true;
-                to.send(Wire::Close(CLOSE_NORMAL));
-            }
+            ClientEvent::End { .. } => self.parting.leave(to),
             // No word of this wire. Settings are asked for once, at the start.
             ClientEvent::Configure(_)
             | ClientEvent::Speech(_)
@@ -241,15 +233,8 @@ impl Dialect for OpenaiRealtime {
         }
     }
 
-    fn closed(&mut self, _code: u16, to: &mut Exchange) {
-        let outcome = if self.leaving {
-            Outcome::Completed
-        } else if self.expired {
-            Outcome::TimedOut
-        } else {
-            return;
-        };
-        to.event(ServerEvent::Ended(SessionEnded { outcome, duration_ms: 0, frames_in: 0, frames_out: 0 }));
+    fn closed(&mut self, code: u16, to: &mut Exchange) {
+        self.parting.closed(code, to);
     }
 }
 

@@ -1,6 +1,8 @@
 use bytes::Bytes;
 use proptest::prelude::*;
-use proto::frame::{AgentAudio, ClientAudio, ResponseStatus, ResponseWish, SessionAccepted, SessionStart, SpeechMarker, TurnTaking};
+use proto::frame::{
+    AgentAudio, ClientAudio, Outcome, ResponseStatus, ResponseWish, ServerEvent, SessionAccepted, SessionStart, SpeechMarker, TurnTaking,
+};
 
 use super::*;
 use crate::plan::{Agent, Claim, TurnDetection};
