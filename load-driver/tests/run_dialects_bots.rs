@@ -106,6 +106,6 @@ scenarios:
         assert_eq!(snapshot.ended.get("completed"), Some(&snapshot.started), "{dialect}");
         assert_eq!(done.count("/funnel/completed"), snapshot.started, "{dialect}\n{}", done.shown());
         // Who is refused is told so, by a full server's 503 as well as by any other word.
-        assert_eq!(done.count("/funnel/rejected"), snapshot.rejected, "{dialect}\n{}", done.shown());
+        assert_eq!(done.count("/funnel/refused_as_planned"), snapshot.rejected, "{dialect}\n{}", done.shown());
     }
 }
