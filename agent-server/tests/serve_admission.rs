@@ -6,6 +6,7 @@ use common::{
     Server,
     client::{Client, Form, Got, end, grpc_message, start},
     eventually,
+    foreign::{Foreign, Heard},
 };
 use proto::frame::{ErrorCode, Outcome, ServerEvent};
 use rustix::process::Signal;
@@ -157,4 +158,61 @@ async fn a_signal_right_behind_the_ready_line_drains() {
         server.signal(Signal::TERM);
         assert_eq!(server.exit_code().await, Some(0));
     }
+}
+
+fn twilio_start() -> serde_json::Value {
+    serde_json::json!({"event": "start", "sequenceNumber": "1", "streamSid": "MZ1", "start": {"streamSid": "MZ1", "callSid": "CA1",
+        "tracks": ["inbound"], "mediaFormat": {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}}})
+}
+
+/// Clients that count a session once their start is written, without a word of ours, must be right.
+#[tokio::test]
+async fn an_upgrade_that_is_taken_has_a_place_for_its_start() {
+    let server = Server::start(&["--max-sessions=1"]);
+    let mut first = Foreign::open(server.address, "/twilio", &[]).await;
+    let Err((status, body)) = Foreign::try_open(server.address, "/twilio", &[]).await else { panic!("two upgrades for one place") };
+    assert_eq!((status, body.contains("full")), (503, true), "{body}");
+    // The place is taken for every dialect, and is no session before its start.
+    let mut native = Client::open(server.address, Form::Json).await;
+    native.send(start("native")).await;
+    assert_eq!(native.rest().await.1, Some(1013));
+    let snapshot = server.snapshot();
+    assert_eq!((snapshot.started, snapshot.active, snapshot.rejected), (0, 0, 2));
+    first.json(twilio_start()).await;
+    eventually("the start is counted", async || (server.snapshot().active == 1).then_some(())).await;
+    first.json(serde_json::json!({"event": "stop", "streamSid": "MZ1"})).await;
+    assert_eq!(first.next().await, Heard::Closed(Some(1000)));
+    server.expect_ends(&[("completed", 1)]).await;
+    // A place whose start never comes is given back: when the client leaves, says what is wrong, or says nothing for too long.
+    drop(Foreign::open(server.address, "/twilio", &[]).await);
+    let mut wrong = eventually("the place of who left", async || Foreign::try_open(server.address, "/twilio", &[]).await.ok()).await;
+    wrong.text("no call").await;
+    assert!(matches!(wrong.next().await, Heard::Closed(Some(_))));
+    let _last = eventually("the place of who was refused", async || Foreign::try_open(server.address, "/twilio", &[]).await.ok()).await;
+    assert_eq!(server.snapshot().started, 1);
+}
+
+#[tokio::test]
+async fn a_place_is_given_back_when_its_start_does_not_come_in_time() {
+    let server = Server::start(&["--max-sessions=1", "--start-timeout=300ms"]);
+    let mut silent = Foreign::open(server.address, "/twilio", &[]).await;
+    assert!(matches!(silent.next().await, Heard::Closed(Some(_))));
+    let mut next = eventually("the place", async || Foreign::try_open(server.address, "/twilio", &[]).await.ok()).await;
+    next.json(twilio_start()).await;
+    eventually("the start is counted", async || (server.snapshot().active == 1).then_some(())).await;
+}
+
+/// The client was let in and cannot know of the drain: its start is a session like those that live.
+#[tokio::test]
+async fn the_drain_waits_for_the_start_of_an_upgrade_that_was_taken() {
+    let mut server = Server::start(&[]);
+    let mut call = Foreign::open(server.address, "/twilio", &[]).await;
+    assert_eq!(server.request("POST", "/drain").0, 202);
+    eventually("the drain begins", async || server.snapshot().draining.then_some(())).await;
+    assert_eq!(Foreign::try_open(server.address, "/twilio", &[]).await.err().map(|(status, _)| status), Some(503));
+    call.json(twilio_start()).await;
+    eventually("the start is counted", async || (server.snapshot().active == 1).then_some(())).await;
+    call.json(serde_json::json!({"event": "stop", "streamSid": "MZ1"})).await;
+    assert_eq!(call.next().await, Heard::Closed(Some(1000)));
+    assert_eq!(server.exit_code().await, Some(0));
 }

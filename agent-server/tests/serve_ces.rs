@@ -89,6 +89,13 @@ impl Client {
         }
     }
 
+    /// The server ends the session: the word, how it was counted, and the status.
+    async fn is_ended(&mut self, outcome: &str, code: Code) {
+        let Some(Out::EndSession(end)) = self.next().await.unwrap() else { panic!("end_session is due") };
+        assert_eq!(Value::from(structs::to_json(end.metadata.expect("metadata"))), json!({ "outcome": outcome }));
+        assert_eq!(self.next().await.expect_err("a status").code(), code);
+    }
+
     /// Half-closes, and hears the end.
     async fn leave(mut self) {
         self.say = None;
@@ -224,6 +231,20 @@ async fn who_is_full_says_so_and_who_lived_long_is_warned() {
     let mut client = Client::open(&server, good()).await.unwrap();
     assert_eq!(Client::open(&server, good()).await.err().expect("a refusal").code(), Code::ResourceExhausted);
     assert_eq!(client.next().await.unwrap(), Some(Out::GoAway(v1::GoAway {})));
-    assert_eq!(client.next().await.expect_err("an end").code(), Code::DeadlineExceeded);
+    client.is_ended("timed_out", Code::DeadlineExceeded).await;
     server.expect_ends(&[("timed_out", 1)]).await;
+}
+
+#[tokio::test]
+async fn a_session_that_the_server_ends_is_told_so_before_the_status() {
+    let server = Server::start(&["--idle-timeout=300ms", "--drain-timeout=200ms"]);
+    let good = || config(v1::AudioEncoding::Linear16, 16_000);
+    let mut client = Client::open(&server, good()).await.unwrap();
+    client.is_ended("timed_out", Code::DeadlineExceeded).await;
+    server.expect_ends(&[("timed_out", 1)]).await;
+    let server = Server::start(&["--drain-timeout=200ms"]);
+    let mut client = Client::open(&server, good()).await.unwrap();
+    assert_eq!(server.request("POST", "/drain").0, 202);
+    assert_eq!(client.next().await.unwrap(), Some(Out::GoAway(v1::GoAway {})));
+    client.is_ended("drained", Code::Unavailable).await;
 }

@@ -196,6 +196,34 @@ fn the_last_place_is_given_once_and_comes_back() {
 }
 
 #[test]
+fn a_held_place_is_nobody_elses_and_no_session_before_its_start() {
+    check(3, || {
+        let tracker = Arc::new(Tracker::new(2, Some(1)));
+        let holder = {
+            let tracker = Arc::clone(&tracker);
+            thread::spawn(move || tracker.take_place(0).is_ok().then(|| tracker.start_in_place(0)))
+        };
+        let rival = {
+            let tracker = Arc::clone(&tracker);
+            thread::spawn(move || {
+                let took = tracker.take_place(1).is_ok();
+                if took {
+                    tracker.give_place_back();
+                }
+                took
+            })
+        };
+        holds(&tracker.snapshot(), 1);
+        let (seat, took) = (holder.join().unwrap(), rival.join().unwrap());
+        let snapshot = tracker.snapshot();
+        assert!(seat.is_some() || took, "somebody gets the place");
+        assert_eq!((snapshot.started, snapshot.active), (u64::from(seat.is_some()), i64::from(seat.is_some())));
+        assert_eq!(tracker.full(), seat.is_some(), "a place that was given back is free");
+        assert_eq!(snapshot.rejected, u64::from(seat.is_none()) + u64::from(!took));
+    });
+}
+
+#[test]
 fn no_snapshot_shows_more_than_the_cap() {
     check(3, || {
         let (tracker, seat) = tracker_with(2, Some(1));

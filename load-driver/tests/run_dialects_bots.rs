@@ -2,7 +2,7 @@
 
 mod run_support;
 
-use run_support::{Done, Run};
+use run_support::{Done, Run, backend::Backend};
 
 const CALLS: &str = "
 name: calls
@@ -81,5 +81,31 @@ fn pipecat_clients_are_answered_interrupted_and_asked_for_tools() {
     );
     for (total, want) in [("turns", 8), ("turns_answered", 8), ("turns_missed", 0), ("stale_frames", 0), ("server_errors", 0)] {
         assert_eq!(done.count(&format!("/counts/{total}")), want, "{total}\n{}", done.shown());
+    }
+}
+
+/// Twilio has no word for an acceptance, and Pipecat without RTVI none either: a session counts once its start is written, so that whoever got
+/// an upgrade must get the session. Ten callers run for two places, again and again.
+#[test]
+fn of_those_who_race_for_the_last_places_nobody_is_taken_for_lost() {
+    for (dialect, agent) in [("twilio", "{}"), ("pipecat", "{without_rtvi: true}")] {
+        let profile = format!(
+            "
+name: full
+driver: {{shards: 1, max_schedule_lag: 5s}}
+defaults: {{dialect: {dialect}, agent: {agent}, executor: constant-sessions, duration: 3s, gracefulStop: 20s, expect: rejected}}
+scenarios:
+  many: {{sessions: 10, conversations: [{{turns: [{{wait: 200ms, say: {{synth: 300ms}}}}]}}]}}
+"
+        );
+        let backend = Backend::start(&["--max-sessions", "2", "--response", "constant(200ms)"]);
+        let done = Run::of(&profile).against(&backend).finish().exits(0);
+        assert_eq!(done.findings(), [], "{dialect}");
+        let snapshot = backend.eventually("the sessions end", |snapshot| snapshot.active == 0);
+        assert!(snapshot.started >= 2 && snapshot.rejected >= 8, "{dialect}: {snapshot:?}");
+        assert_eq!(snapshot.ended.get("completed"), Some(&snapshot.started), "{dialect}");
+        assert_eq!(done.count("/funnel/completed"), snapshot.started, "{dialect}\n{}", done.shown());
+        // Who is refused is told so, by a full server's 503 as well as by any other word.
+        assert_eq!(done.count("/funnel/refused_as_planned"), snapshot.rejected, "{dialect}\n{}", done.shown());
     }
 }

@@ -59,6 +59,22 @@ fn every_latency_that_the_dialect_has_is_measured_and_counters_agree() {
 }
 
 #[test]
+fn a_session_that_the_backend_ends_is_what_the_backend_counted() {
+    let profile = "
+name: ended
+target: embedded
+driver: {shards: 1, max_schedule_lag: 2s}
+server: {shards: 1, max_duration: 1s}
+defaults: {dialect: ces, executor: constant-sessions, duration: 500ms, gracefulStop: 20s, expect: timed_out}
+scenarios:
+  long: {sessions: 2, conversations: [{turns: [{wait: 4s, say: {synth: 300ms}}]}]}
+";
+    let done = Run::of(profile).finish().exits(0);
+    assert_eq!(done.findings(), []);
+    assert_eq!((done.count("/funnel/interrupted"), done.count("/funnel/failed")), (2, 0), "{}", done.shown());
+}
+
+#[test]
 fn a_session_counts_as_accepted_only_when_the_backend_took_it() {
     let profile = "
 name: full

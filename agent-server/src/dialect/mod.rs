@@ -205,7 +205,8 @@ pub struct WebSocketDialect {
     pub paths: &'static str,
     /// Whether the path of an upgrade is one of them.
     pub serves: fn(path: &str) -> bool,
-    /// The connection is the start: a server that would refuse the session refuses the upgrade (503, `Retry-After`).
+    /// The connection is the start: a server that would refuse the session refuses the upgrade (503, `Retry-After`), and one that takes the
+    /// upgrade holds a place for the session until its start.
     pub starts_at_once: bool,
     /// Largest message of a client, bytes; 0 takes the server's limit.
     pub max_message: usize,

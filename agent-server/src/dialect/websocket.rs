@@ -27,7 +27,7 @@ use tokio_tungstenite::{
 use super::{Exchange, Socket as AnySocket, close::websocket_frame};
 use crate::{
     listen::{Heard, Peer},
-    shard::{Close, Conversation, Ending, Next, Shard},
+    shard::{Close, Conversation, Ending, Next, Reservation, Shard},
 };
 
 /// How long a close may take: our last words, and the peer's.
@@ -80,14 +80,20 @@ impl Outbox {
 }
 
 /// Serves one connection to its end.
-pub async fn serve(shard: Arc<Shard>, stream: WebSocketStream<Heard>, peer: Arc<Peer>, dialect: AnySocket) {
+pub async fn serve(
+    shard: Arc<Shard>,
+    stream: WebSocketStream<Heard>,
+    peer: Arc<Peer>,
+    dialect: AnySocket,
+    reservation: Option<Reservation>,
+) {
     let clock = shard.shared().clock;
     let config = &shard.shared().config;
     let now = clock.now();
     let timer = Box::pin(sleep_until(Instant::from_std(clock.instant(now))));
     let ending = Ending::default();
     let mut socket = Socket {
-        conversation: Conversation::new(Arc::clone(&shard), Arc::clone(&peer), ending.clone()),
+        conversation: Conversation::new(Arc::clone(&shard), Arc::clone(&peer), ending.clone()).reserved(reservation),
         ending,
         leave_by: Micros::NEVER,
         dialect,

@@ -27,7 +27,7 @@ use tokio_tungstenite::{
 use super::{Heard, Peer, WANTED, admits};
 use crate::{
     dialect::{self, Refused, Upgrade, WebSocketDialect},
-    shard::{Shard, Shared},
+    shard::{Reservation, Shard, Shared},
 };
 
 /// Reading a 960-byte frame needs one read; the default of 128 KiB a connection would be what an idle session costs.
@@ -40,8 +40,8 @@ pub(super) async fn serve(shard: Arc<Shard>, io: Heard, peer: Arc<Peer>) {
     let chosen: Arc<Mutex<Option<Chosen>>> = Arc::default();
     let service = {
         let chosen = Arc::clone(&chosen);
-        let shared = Arc::clone(shard.shared());
-        service_fn(move |request| ready(Ok::<_, Infallible>(answer(&request, &chosen, &shared))))
+        let shard = Arc::clone(&shard);
+        service_fn(move |request| ready(Ok::<_, Infallible>(answer(&request, &chosen, &shard))))
     };
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -56,7 +56,7 @@ pub(super) async fn serve(shard: Arc<Shard>, io: Heard, peer: Arc<Peer>) {
     }
     let parts = connection.into_parts();
     let io = parts.io.into_inner();
-    let Some((dialect, socket)) = chosen.lock().take() else { return dialect::close_gently(io).await };
+    let Some((dialect, socket, reservation)) = chosen.lock().take() else { return dialect::close_gently(io).await };
     let max_message = if dialect.max_message == 0 { config.max_message_bytes } else { dialect.max_message };
     let websocket = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
@@ -65,33 +65,34 @@ pub(super) async fn serve(shard: Arc<Shard>, io: Heard, peer: Arc<Peer>) {
         .max_message_size(Some(max_message))
         .max_frame_size(Some(max_message));
     let stream = WebSocketStream::from_partially_read(io, parts.read_buf.to_vec(), Role::Server, Some(websocket)).await;
-    dialect::serve_websocket(shard, stream, peer, socket).await;
+    dialect::serve_websocket(shard, stream, peer, socket, reservation).await;
 }
 
 type Answer = Response<Full<Bytes>>;
-/// The dialect of the upgrade that was taken, and its translator.
-type Chosen = (&'static WebSocketDialect, dialect::Socket);
+/// The dialect of the upgrade that was taken, its translator, and the place of the session where the upgrade implies one.
+type Chosen = (&'static WebSocketDialect, dialect::Socket, Option<Reservation>);
 /// What a client that did not show the token is asked for.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"agent-server\"");
 /// What a client that was refused for want of room is told to wait, seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// Takes the upgrade of a known path; says what would have been right otherwise; and says the load either way.
-fn answer(request: &Request<Incoming>, chosen: &Mutex<Option<Chosen>>, shared: &Shared) -> Answer {
+fn answer(request: &Request<Incoming>, chosen: &Mutex<Option<Chosen>>, shard: &Arc<Shard>) -> Answer {
+    let shared = shard.shared();
     let path = collapsed(request.uri().path());
     let upgrade = Upgrade { path: &path, query: request.uri().query().unwrap_or_default(), headers: request.headers() };
     let result = served(&path)
         .and_then(|dialect| authorized(shared, &upgrade).map(|()| dialect))
         .and_then(|dialect| handshake(request.method(), &path, request.headers()).map(|accept| (dialect, accept)))
-        .and_then(|(dialect, accept)| admitted(dialect, shared, &upgrade).map(|()| (dialect, accept)))
-        .and_then(|(dialect, accept)| match (dialect.open)(&upgrade) {
-            Ok(opened) => Ok((dialect, accept, opened)),
+        .and_then(|(dialect, accept)| admitted(dialect, shard, &upgrade).map(|place| (dialect, accept, place)))
+        .and_then(|(dialect, accept, place)| match (dialect.open)(&upgrade) {
+            Ok(opened) => Ok((dialect, accept, opened, place)),
             Err(Refused { status, body }) => Err((status, body)),
         });
     let mut response = match result {
-        Ok((dialect, accept, opened)) => {
+        Ok((dialect, accept, opened, place)) => {
             // One request a connection: a refusal closes it, and an upgrade ends HTTP.
-            *chosen.lock() = Some((dialect, opened.dialect));
+            *chosen.lock() = Some((dialect, opened.dialect, place));
             let mut response = Response::new(Full::default());
             *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             let headers = response.headers_mut();
@@ -134,18 +135,22 @@ fn answer(request: &Request<Incoming>, chosen: &Mutex<Option<Chosen>>, shared: &
     response
 }
 
-/// Refuses where the session that the connection implies would be refused at once, and counts that as the refusal of a session.
-fn admitted(dialect: &WebSocketDialect, shared: &Shared, upgrade: &Upgrade<'_>) -> Result<(), (StatusCode, String)> {
+/// Holds a place for the session that the connection implies, or refuses it, and counts that as the refusal of a session. To look for room here
+/// and take it at the start would not do: several upgrades would be taken for one place, and all but one of their clients believe in sessions
+/// that never were.
+fn admitted(dialect: &WebSocketDialect, shard: &Arc<Shard>, upgrade: &Upgrade<'_>) -> Result<Option<Reservation>, (StatusCode, String)> {
     if !dialect.starts_at_once {
-        return Ok(());
+        return Ok(None);
     }
-    let (code, why) = if shared.draining() {
-        (ErrorCode::Draining, "the server is going away")
-    } else if shared.sessions.full() {
-        shared.sessions.reject(&upgrade.client_ref());
-        (ErrorCode::Overloaded, "the server is full")
-    } else {
-        return Ok(());
+    let shared = shard.shared();
+    let going = || if shared.draining() { Err((ErrorCode::Draining, "the server is going away")) } else { Ok(()) };
+    let place = going()
+        .and_then(|()| Reservation::new(shard, &upgrade.client_ref()).map_err(|_| (ErrorCode::Overloaded, "the server is full")))
+        // A drain that began meanwhile may not have seen the place.
+        .and_then(|place| going().map(|()| place));
+    let (code, why) = match place {
+        Ok(place) => return Ok(Some(place)),
+        Err(refused) => refused,
     };
     shared.count_refusal(code);
     Err((StatusCode::SERVICE_UNAVAILABLE, format!("{why}: retry later or on another backend")))

@@ -8,7 +8,7 @@ use std::{
 
 use proto::frame::{ClientEvent, ErrorCode, Outcome, ServerEvent, SessionError, SessionStart};
 
-use super::{Close, Ending, Shard, Shared, Slot};
+use super::{Close, Ending, Reservation, Shard, Shared, Slot};
 use crate::{listen::Peer, session::validate_start};
 
 /// What the transport shall do.
@@ -26,6 +26,8 @@ pub struct Conversation {
     shard: Arc<Shard>,
     peer: Arc<Peer>,
     ending: Ending,
+    /// Held for the session until its start.
+    reservation: Option<Reservation>,
     state: State,
 }
 
@@ -42,7 +44,13 @@ enum State {
 impl Conversation {
     /// A stream that was just opened, and what shall be told of its end.
     pub fn new(shard: Arc<Shard>, peer: Arc<Peer>, ending: Ending) -> Self {
-        Self { shard, peer, ending, state: State::Waiting }
+        Self { shard, peer, ending, reservation: None, state: State::Waiting }
+    }
+
+    /// With a place for its session.
+    pub fn reserved(mut self, reservation: Option<Reservation>) -> Self {
+        self.reservation = reservation;
+        self
     }
 
     /// The start has not come yet.
@@ -79,12 +87,13 @@ impl Conversation {
     }
 
     fn start(&mut self, start: SessionStart) {
-        if self.shard.shared.draining() {
+        // Who has a place was let in before the drain.
+        if self.reservation.is_none() && self.shard.shared.draining() {
             self.refuse(SessionError::fatal(ErrorCode::Draining, "the server is going away: start the session on another backend"));
         } else if let Err(error) = validate_start(&start) {
             self.refuse(SessionError { fatal: true, ..error });
         } else {
-            match self.shard.open(start) {
+            match self.shard.open(start, self.reservation.as_mut().and_then(Reservation::take)) {
                 Ok(link) => self.leave_waiting(State::Open(link)),
                 Err(full) => self.refuse(SessionError::fatal(ErrorCode::Overloaded, format!("{full}: retry later or on another backend"))),
             }
@@ -106,6 +115,8 @@ impl Conversation {
             State::Refused(..) => self.ending.refuse(),
         }
         self.state = state;
+        // Used, or given back. The stream counts by itself from here on.
+        self.reservation = None;
     }
 
     /// The client's side ended without goodbye, or its connection did, or it has gone silent: [`Peer`] knows.

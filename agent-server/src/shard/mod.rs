@@ -11,13 +11,14 @@
 mod conversation;
 mod ending;
 mod queue;
+mod reservation;
 mod shared;
 
 use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Waker},
 };
@@ -35,12 +36,13 @@ use self::{conversation::Link, queue::SendQueue};
 pub use self::{
     conversation::{Conversation, Next},
     ending::Ending,
+    reservation::Reservation,
     shared::{Counters, Shared, Wrongs},
 };
 use crate::{
     runtime::{ticker::Ticker, wheel::Wheel},
     session::{Effect, Session},
-    tracker::{AtCapacity, LiveSession},
+    tracker::{AtCapacity, LiveSession, Place},
 };
 
 /// How a stream closes, for the dialect to put on the wire.
@@ -61,8 +63,11 @@ pub struct Shard {
     scratch: Mutex<Vec<Effect>>,
     /// Sessions that have not ended. The slab may hold a few more, whose last words are held back.
     live: AtomicU64,
-    /// Streams that are open and began a session or were refused one: somebody may still have words to hear.
+    /// Streams that are open and began a session or were refused one: somebody may still have words to hear. And places that are held for
+    /// sessions: their clients were let in, and their starts are on the way.
     started: AtomicU64,
+    /// The drain has ended all sessions: one whose place was held until now goes the same way.
+    drained: AtomicBool,
     /// Wakes the ticker when the first session comes.
     first: Notify,
     /// Tasks of this shard's connections and streams.
@@ -110,6 +115,7 @@ impl Shard {
             scratch: Mutex::new(Vec::new()),
             live: AtomicU64::new(0),
             started: AtomicU64::new(0),
+            drained: AtomicBool::new(false),
             first: Notify::new(),
             tasks: TaskTracker::new(),
             counters: Counters::default(),
@@ -131,7 +137,7 @@ impl Shard {
         self.live.load(Relaxed)
     }
 
-    /// Open streams that began a session or were refused one.
+    /// Open streams that began a session or were refused one, and places that are held for one.
     pub fn started(&self) -> u64 {
         self.started.load(Relaxed)
     }
@@ -151,9 +157,12 @@ impl Shard {
         self.counters.unread.fetch_add(1, Relaxed);
     }
 
-    /// Admits a session and gives its first events to its queue.
-    fn open(self: &Arc<Self>, start: SessionStart) -> Result<Link, AtCapacity> {
-        let counted = self.shared.sessions.admit(&start.client_ref)?;
+    /// Admits a session, in the place that is held for it if there is one, and gives its first events to its queue.
+    fn open(self: &Arc<Self>, start: SessionStart, place: Option<Place>) -> Result<Link, AtCapacity> {
+        let counted = match place {
+            Some(place) => place.admit(&start.client_ref),
+            None => self.shared.sessions.admit(&start.client_ref)?,
+        };
         let config = &self.shared.config;
         self.account(config.cost.charge_start());
         let wait = self.shared.virtual_delay().unwrap_or_default();
@@ -185,6 +194,10 @@ impl Shard {
             self.first.notify_one();
         }
         self.settle(key, &mut slot.state.lock());
+        // Set before the drain took the table's lock: either it found this slot there, or we see it here.
+        if self.drained.load(Relaxed) {
+            self.drain(&slot);
+        }
         Ok(Link::new(Arc::clone(self), slot))
     }
 
@@ -309,13 +322,18 @@ impl Shard {
 
     /// Ends every session as drained, and lets out what was held back.
     pub fn drain_all(&self) {
+        self.drained.store(true, Relaxed);
         let slots: Vec<Arc<Slot>> = self.table.lock().slots.iter().map(|(_, slot)| Arc::clone(slot)).collect();
         for slot in slots {
-            slot.state.lock().held = None;
-            self.act(&slot, Session::on_drain);
+            self.drain(&slot);
             let writer = slot.state.lock().waker.take();
             writer.into_iter().for_each(Waker::wake);
         }
+    }
+
+    fn drain(&self, slot: &Slot) {
+        slot.state.lock().held = None;
+        self.act(slot, Session::on_drain);
     }
 
     /// Ticks while there are sessions; returns when the server stops.

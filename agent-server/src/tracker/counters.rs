@@ -180,21 +180,34 @@ impl Tracker {
 
     /// Admits a session, phase [`Phase::Listening`], and counts it on shard `home` (taken modulo the number of shards).
     pub fn start(&self, home: usize) -> Result<Seat, AtCapacity> {
-        let home = home & (self.shards.len() - 1);
-        let shard = &self.shards[home];
-        if let Some(cap) = &self.cap
-            && !cap.take()
-        {
-            self.reject(home);
-            return Err(AtCapacity { max: cap.max });
-        }
-        shard.count(STARTED);
-        Ok(Seat { state: AtomicU8::new(State::In(FIRST_PHASE).code()), home: home as u16 })
+        self.take_place(home)?;
+        Ok(self.start_in_place(home))
     }
 
-    /// Counts a session that was refused for want of room, on shard `home` (taken modulo the number of shards).
-    pub fn reject(&self, home: usize) {
-        self.shards[home & (self.shards.len() - 1)].rejected.fetch_add(1, Ordering::Relaxed);
+    /// Takes a place for a session that may come: under the cap it counts as one that lives, and in no cut. [`Self::start_in_place`] makes it
+    /// the session's, else it must be given back. Without room the refusal is counted on shard `home`.
+    pub fn take_place(&self, home: usize) -> Result<(), AtCapacity> {
+        match &self.cap {
+            Some(cap) if !cap.take() => {
+                self.shards[home & (self.shards.len() - 1)].rejected.fetch_add(1, Ordering::Relaxed);
+                Err(AtCapacity { max: cap.max })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The session for which a place was taken starts: still one increment, and the permit is older than it, as always.
+    pub fn start_in_place(&self, home: usize) -> Seat {
+        let home = home & (self.shards.len() - 1);
+        self.shards[home].count(STARTED);
+        Seat { state: AtomicU8::new(State::In(FIRST_PHASE).code()), home: home as u16 }
+    }
+
+    /// The session for which a place was taken does not come.
+    pub fn give_place_back(&self) {
+        if let Some(cap) = &self.cap {
+            cap.release();
+        }
     }
 
     /// Moves the session to a phase; false when it has ended. Only one thread at a time may move a session: [`super::LiveSession`]
@@ -248,9 +261,7 @@ impl Tracker {
     /// Counts an end that no session had: what a broken backend does. Only defects made on purpose call this.
     pub fn count_false_end(&self, home: usize, phase: Phase, outcome: Outcome) {
         self.shards[home & (self.shards.len() - 1)].count(end_cell(phase, outcome));
-        if let Some(cap) = &self.cap {
-            cap.release();
-        }
+        self.give_place_back();
     }
 
     /// The cap is reached, and not yet passed.
@@ -258,12 +269,9 @@ impl Tracker {
         self.cap.as_ref().is_some_and(|cap| cap.taken.load(Ordering::Acquire) == cap.max)
     }
 
-    /// Admits a session over the cap; none when there is one over it already. Only faults made on purpose call this.
-    pub fn start_over_cap(&self, home: usize) -> Option<Seat> {
-        self.cap.as_ref().filter(|cap| cap.take_up_to(cap.max.saturating_add(1)))?;
-        let home = home & (self.shards.len() - 1);
-        self.shards[home].count(STARTED);
-        Some(Seat { state: AtomicU8::new(State::In(FIRST_PHASE).code()), home: home as u16 })
+    /// Takes a place over the cap; false when one over it is taken already. Only faults made on purpose call this.
+    pub fn take_place_over_cap(&self) -> bool {
+        self.cap.as_ref().is_some_and(|cap| cap.take_up_to(cap.max.saturating_add(1)))
     }
 
     /// Takes a place for nobody. Only faults made on purpose call this.
@@ -298,9 +306,7 @@ impl Tracker {
     fn count_end(&self, seat: &Seat, phase: Phase, outcome: Outcome) {
         self.shard(seat).count(end_cell(phase, outcome));
         // After the count: the permits never run below the sessions that a cut shows.
-        if let Some(cap) = &self.cap {
-            cap.release();
-        }
+        self.give_place_back();
     }
 
     fn collect(&self) -> Totals {

@@ -32,6 +32,7 @@
 //!
 //! One compare-exchange on one counter of permits, taken before `started` and given back after `ended`: permits are never
 //! fewer than the active sessions of any instant, so no cut shows more than the cap, and a race for the last place has one winner.
+//! Where a connection implies its session, the permit is taken for the connection ([`Place`]) and becomes the session's at its start.
 //!
 //! What it cannot see: a session whose owner leaks it, or whose peer is gone without a sign. Deadlines must end those.
 
@@ -47,4 +48,4 @@ pub use endlog::{EndPage, EndRow};
 pub use phase::Phase;
 pub use proto::frame::Outcome;
 pub use registry::{BadCursor, Entry, Frames, LivePage, LiveRow};
-pub use sessions::{LiveSession, Meddler, SessionEnder, Sessions, UnixClock};
+pub use sessions::{LiveSession, Meddler, Place, SessionEnder, Sessions, UnixClock};

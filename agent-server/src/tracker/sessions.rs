@@ -50,6 +50,14 @@ pub struct Sessions {
     meddler: Option<Arc<dyn Meddler>>,
 }
 
+/// A place under the cap, for a session that may come. Dropped without one it is given back.
+#[derive(Debug)]
+pub struct Place {
+    sessions: Arc<Sessions>,
+    /// It is the session's now.
+    used: bool,
+}
+
 /// One admitted session; dropped without an end it ends as cancelled.
 #[derive(Debug)]
 pub struct LiveSession {
@@ -79,27 +87,33 @@ impl Sessions {
 
     /// Admits a session in phase [`Phase::Listening`] under the client's name for it.
     pub fn admit(self: &Arc<Self>, client_ref: &str) -> Result<LiveSession, AtCapacity> {
+        self.take_place(client_ref)?;
+        Ok(self.admit_in_place(client_ref))
+    }
+
+    /// Takes a place for a session that is not there yet; without room it is refused, and counted as refused, here and now.
+    pub fn reserve(self: &Arc<Self>, client_ref: &str) -> Result<Place, AtCapacity> {
+        self.take_place(client_ref)?;
+        Ok(Place { sessions: Arc::clone(self), used: false })
+    }
+
+    fn take_place(&self, client_ref: &str) -> Result<(), AtCapacity> {
         self.settle();
         let racing = self.meddler.as_ref().filter(|meddler| meddler.races() && self.tracker.just_full());
-        let raced = racing.filter(|meddler| meddler.lets_in()).and_then(|_| self.tracker.start_over_cap(home()));
-        let seat = match raced.map_or_else(|| self.tracker.start(home()), Ok) {
-            Ok(seat) => seat,
-            Err(full) => {
-                self.refused(client_ref);
-                return Err(full);
-            }
-        };
+        let raced = racing.is_some_and(|meddler| meddler.lets_in() && self.tracker.take_place_over_cap());
+        if !raced && let Err(full) = self.tracker.take_place(home()) {
+            self.refused(client_ref);
+            return Err(full);
+        }
+        Ok(())
+    }
+
+    fn admit_in_place(self: &Arc<Self>, client_ref: &str) -> LiveSession {
+        let seat = self.tracker.start_in_place(home());
         let number = self.admitted.fetch_add(1, Ordering::Relaxed) + 1;
         let entry = Arc::new(Entry::new(seat, number, client_ref.into(), self.unix_us()));
         self.registry.insert(Arc::clone(&entry));
-        Ok(LiveSession { sessions: Arc::clone(self), entry })
-    }
-
-    /// Counts a session that was refused for want of room before it could ask: its handshake was.
-    pub fn reject(&self, client_ref: &str) {
-        self.settle();
-        self.tracker.reject(home());
-        self.refused(client_ref);
+        LiveSession { sessions: Arc::clone(self), entry }
     }
 
     fn refused(&self, client_ref: &str) {
@@ -203,6 +217,22 @@ impl Sessions {
 impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sessions").field("tracker", &self.tracker).field("meddler", &self.meddler).finish_non_exhaustive()
+    }
+}
+
+impl Place {
+    /// The session has come: admitted for certain, as [`Sessions::admit`] does it.
+    pub fn admit(mut self, client_ref: &str) -> LiveSession {
+        self.used = true;
+        self.sessions.admit_in_place(client_ref)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.used {
+            self.sessions.tracker.give_place_back();
+        }
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Book {
     losses: Vec<WorkerLoss>,
     /// What each scenario is for, in the order of the plan.
     expect: Vec<Option<Expect>>,
+    /// Of which of them a dial may have been the start.
+    start_at_upgrade: Vec<bool>,
     funnels: Funnels,
     /// By backend; without one: of sessions that may have been with any.
     last_end_us: BTreeMap<Option<usize>, u64>,
@@ -70,6 +72,12 @@ impl Book {
     /// For these scenarios, in the order of the plan.
     pub fn new(expect: Vec<Option<Expect>>) -> Self {
         Self { expect, ..Self::default() }
+    }
+
+    /// The same, where the upgrade of the connection may be the start of these scenarios' sessions.
+    pub fn starting_at_upgrade(mut self, scenarios: Vec<bool>) -> Self {
+        self.start_at_upgrade = scenarios;
+        self
     }
 
     /// The same behind a front: which backend a dial names is of no account.
@@ -110,6 +118,7 @@ impl Book {
                 agreed_us: None,
                 lives_on: false,
                 dial_cut: false,
+                starts_at_upgrade: self.start_at_upgrade.get(usize::from(scenario)).copied().unwrap_or(false),
             };
             self.funnels.enter(scenario, Standing::of(&session, expect_of(&self.expect, scenario)));
             self.sessions.insert(index, session);

@@ -16,6 +16,8 @@ pub struct LedgerConfig {
     pub front: bool,
     /// What each scenario is for, in the order of the plan; nothing special where one is missing.
     pub scenarios: Vec<Option<Expect>>,
+    /// Of which scenarios the upgrade of the connection may be the start of the session, in the order of the plan; not where one is missing.
+    pub start_at_upgrade: Vec<bool>,
     /// How long a backend may take to notice each kind of end.
     pub windows: Windows,
     /// How long news may be under way between a backend and the book: a goodbye in a queue, a shard that lags.
@@ -37,6 +39,7 @@ impl LedgerConfig {
             backends,
             front: false,
             scenarios: Vec::new(),
+            start_at_upgrade: Vec::new(),
             windows: Windows::default(),
             grace_us: 2_000_000,
             early_us: 5_000_000,

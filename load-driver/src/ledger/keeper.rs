@@ -66,7 +66,7 @@ impl Ledger {
     pub fn new(config: LedgerConfig) -> Self {
         let watches = config.backends.iter().map(|_| Watch::default()).collect();
         let convergence = Convergence::new(config.start_us);
-        let book = Book::new(config.scenarios.clone());
+        let book = Book::new(config.scenarios.clone()).starting_at_upgrade(config.start_at_upgrade.clone());
         let book = if config.front { book.behind_front() } else { book };
         Self {
             config,

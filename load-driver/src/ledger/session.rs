@@ -44,6 +44,8 @@ pub struct Session {
     pub lives_on: bool,
     /// The plan killed its worker or backend while it was dialled: that it came to nothing is no failure.
     pub dial_cut: bool,
+    /// Its dial was more than a connection: the upgrade may have been the start.
+    pub starts_at_upgrade: bool,
 }
 
 /// A dial.
@@ -111,7 +113,8 @@ impl Session {
     /// that says UNAVAILABLE may say so because a backend that had counted the session reset it.
     pub fn in_doubt(&self) -> bool {
         let Some(attempt) = self.attempted else { return false };
-        !self.retrying && self.accepted.is_none() && self.over.is_none_or(|over| may_have_started(over.how, attempt.backend.is_none()))
+        let may_have_started = |over: Over| may_have_started(over.how, attempt.backend.is_none(), self.starts_at_upgrade);
+        !self.retrying && self.accepted.is_none() && self.over.is_none_or(may_have_started)
     }
 
     /// A dial is under way.
@@ -181,9 +184,13 @@ impl Session {
     }
 }
 
-/// The backend may have counted a session that failed so. `front`: what was heard may be the front's own word.
-const fn may_have_started(how: How, front: bool) -> bool {
+/// The backend may have counted a session that failed so. `front`: what was heard may be the front's own word. `at_upgrade`: a request whose
+/// answer did not come in time may have been a start, and that it was not even sent is not known.
+const fn may_have_started(how: How, front: bool, at_upgrade: bool) -> bool {
     let How::Failed(cause) = how else { return true };
+    if at_upgrade && matches!(cause, FailureCause::ConnectTimeout) {
+        return true;
+    }
     if front && matches!(cause, FailureCause::Draining) {
         return true;
     }

@@ -81,6 +81,12 @@ impl Dialect {
         }
     }
 
+    /// The upgrade of the connection may be the start: a backend may have counted a session whose upgrade never came back. Of what `custom`
+    /// describes nobody knows better.
+    pub const fn starts_at_upgrade(self) -> bool {
+        matches!(self, Self::OpenaiRealtime | Self::Pipecat | Self::Elevenlabs | Self::Custom)
+    }
+
     /// Formats of the caller's and of the agent's audio that it can carry; the first are the usual ones.
     pub const fn formats(self) -> &'static [(AudioFormat, AudioFormat)] {
         use AudioFormat::{Alaw8k, Mulaw8k, Pcm8k, Pcm16k, Pcm24k, Pcm48k};

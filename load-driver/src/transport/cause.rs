@@ -139,7 +139,9 @@ pub(super) fn of_websocket(error: &tokio_tungstenite::tungstenite::Error) -> Fai
 pub(super) fn of_upgrade(error: &tokio_tungstenite::tungstenite::Error) -> FailureCause {
     use tokio_tungstenite::tungstenite::{Error as WsError, error::ProtocolError};
     match error {
-        WsError::Io(io) => of_dial(io),
+        // The connection stood: whatever broke it, the peer may have read the request, and its answer may be what was lost.
+        WsError::Io(io) if io.kind() == io::ErrorKind::TimedOut => FailureCause::ConnectTimeout,
+        WsError::Io(io) => of_io(io),
         WsError::Http(response) => of_http(response.status(), response.headers(), &body(response)),
         WsError::Protocol(ProtocolError::HandshakeIncomplete) => FailureCause::Eof,
         _ => FailureCause::NotAnAgent,

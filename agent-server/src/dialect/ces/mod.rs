@@ -16,7 +16,7 @@ use proto::{
     ids::ResponseId,
     structs,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Dialect, Exchange, calls::Calls, intake::Intake, words::Words, written::Written};
 
@@ -184,6 +184,12 @@ fn said(message: Out) -> v1::BidiSessionServerMessage {
     v1::BidiSessionServerMessage { message_type: Some(message) }
 }
 
+/// What is in the metadata is left to the agent: this one says how the session was counted.
+fn end_session(outcome: Outcome) -> v1::EndSession {
+    let metadata = Map::from_iter([("outcome".to_owned(), Value::from(outcome.name()))]);
+    v1::EndSession { metadata: Some(structs::from_json(metadata)) }
+}
+
 /// The app and the session's own name in a resource name.
 fn session_of(resource: &str) -> Option<(&str, &str)> {
     let (app, name) = resource.rsplit_once("/sessions/")?;
@@ -261,8 +267,14 @@ impl Dialect for Ces {
                 to.message(self.output(Some(Output::ToolCalls(v1::ToolCalls { tool_calls: vec![call] })), false));
             }
             ServerEvent::GoingAway { .. } => to.message(said(Out::GoAway(v1::GoAway {}))),
-            ServerEvent::Ended(ended) if ended.outcome == Outcome::Drained => to.message(said(Out::GoAway(v1::GoAway {}))),
-            // What ends the session is in the status of the stream. That a call is cancelled is told by the answer without its result.
+            // Here it is the server that ends the session: a client answers with its half-close, and the status of the stream follows.
+            ServerEvent::Ended(ended) if matches!(ended.outcome, Outcome::TimedOut | Outcome::Drained) => {
+                if ended.outcome == Outcome::Drained {
+                    to.message(said(Out::GoAway(v1::GoAway {})));
+                }
+                to.message(said(Out::EndSession(end_session(ended.outcome))));
+            }
+            // What else ends the session is in the status of the stream. That a call is cancelled is told by the answer without its result.
             ServerEvent::Accepted(_)
             | ServerEvent::ToolCancel { .. }
             | ServerEvent::AnswerDropped { .. }

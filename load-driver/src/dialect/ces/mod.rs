@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue};
 use prost::Message;
 use proto::{
     audio::AudioFormat,
-    frame::{ClientEvent, ErrorCode, ResponseStatus, ServerEvent, SessionAccepted, SessionError, SessionStart},
+    frame::{ClientEvent, ErrorCode, Outcome, ResponseStatus, ServerEvent, SessionAccepted, SessionEnded, SessionError, SessionStart},
     google::cloud::ces::v1::{
         self, bidi_session_client_message::MessageType as Out, bidi_session_server_message::MessageType as In,
         session_input::InputType as Input, session_output::OutputType as Output, tool_call,
@@ -87,7 +87,7 @@ impl Ces {
                 }
                 self.dialogue.interrupt(to);
             }
-            Some(In::EndSession(_)) => self.ended_by_agent(to),
+            Some(In::EndSession(end)) => self.ended_by_agent(end, to),
             Some(In::GoAway(_)) => to.event(ServerEvent::GoingAway { left_ms: 0 }),
             // Of a later version of the API.
             None => {}
@@ -117,7 +117,7 @@ impl Ces {
                 // After the calls: an end that comes first would be the end of the answer.
                 self.dialogue.end(ResponseStatus::Completed, to);
             }
-            Some(Output::EndSession(_)) => self.ended_by_agent(to),
+            Some(Output::EndSession(end)) => self.ended_by_agent(end, to),
             Some(Output::Audio(_) | Output::Text(_) | Output::Payload(_)) | None => {}
         }
         if output.turn_completed && !stale {
@@ -126,11 +126,15 @@ impl Ces {
         }
     }
 
-    /// The agent is done; a client answers with its half-close.
-    fn ended_by_agent(&mut self, to: &mut Exchange) {
+    /// The agent is done; a client answers with its half-close. agent-server says in the metadata what it counted; another that says nothing of
+    /// the kind ended the session in order.
+    fn ended_by_agent(&mut self, end: v1::EndSession, to: &mut Exchange) {
         if !std::mem::replace(&mut self.goodbye, true) {
+            let metadata = end.metadata.map(structs::to_json).unwrap_or_default();
+            let name = metadata.get("outcome").and_then(Value::as_str);
+            let outcome = Outcome::ALL.into_iter().find(|outcome| Some(outcome.name()) == name).unwrap_or(Outcome::Completed);
             to.send(Wire::Close(0));
-            to.event(ended());
+            to.event(ServerEvent::Ended(SessionEnded { outcome, duration_ms: 0, frames_in: 0, frames_out: 0 }));
         }
     }
 

@@ -177,6 +177,11 @@ fn an_agent_that_ends_the_session_is_answered_once() {
     }
     assert_eq!((to.next_wire(), to.next_wire()), (Some(Wire::Close(0)), None));
     assert_eq!((to.next_event(), to.next_event()), (Some(Ok(ended())), None));
+    let mut expired = self::ces(AudioFormat::Pcm16k, None);
+    let metadata = structs::from_json(json!({ "outcome": "timed_out" }).as_object().expect("a map").clone());
+    let end = In::EndSession(v1::EndSession { metadata: Some(metadata) });
+    expired.message(v1::BidiSessionServerMessage { message_type: Some(end) }, &mut to);
+    assert!(matches!(to.next_event(), Some(Ok(ServerEvent::Ended(ended))) if ended.outcome == Outcome::TimedOut));
     ces.decode(Wire::Binary(Bytes::from_static(&[0xff; 9])), &mut to);
     assert!(matches!(to.next_event(), Some(Err(error)) if error.code == ErrorCode::MalformedMessage));
 }

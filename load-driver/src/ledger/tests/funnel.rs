@@ -114,6 +114,24 @@ fn what_a_scenario_is_for_is_no_error() {
     }
 }
 
+/// The request may have arrived, and where it is the start the backend may have counted the session; where it is not, a start was never sent.
+#[test]
+fn an_upgrade_without_an_answer_is_in_doubt_where_it_is_the_start() {
+    for (at_upgrade, cause, doubt) in [
+        (true, FailureCause::ConnectTimeout, true),
+        (true, FailureCause::Reset, true),
+        (true, FailureCause::Eof, true),
+        (true, FailureCause::ConnectionRefused, false),
+        (true, FailureCause::Rejected, false),
+        (false, FailureCause::ConnectTimeout, false),
+    ] {
+        let mut book = Book::default().starting_at_upgrade(vec![at_upgrade]);
+        dial(&mut book, 1);
+        step(&mut book, 1, LedgerEvent::Failed { cause });
+        assert!(book.sessions.values().all(|session| session.in_doubt() == doubt), "{at_upgrade} {cause:?}");
+    }
+}
+
 #[test]
 fn a_planned_kill_of_a_worker_is_no_failure_and_any_other_loss_is() {
     for planned in [true, false] {
