@@ -169,6 +169,6 @@ if __name__ == "__main__":
     report.run("audio turns", turns)
     report.run("greeting", greeting)
     report.run("tool call", tool_call)
-    report.run("text turn", text_turn)
+    report.run("text turns", text_turn)
     report.run("barge-in", barge_in)
     report.done()

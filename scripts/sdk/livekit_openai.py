@@ -171,7 +171,7 @@ async def barge_in():
 
 
 report = Report("livekit_openai", importlib.metadata.version("livekit-plugins-openai"))
-report.run("audio turn", audio_turn)
+report.run("audio turns", audio_turn)
 report.run("answer asked for", wished)
 report.run("tool call", tool_call)
 report.run("barge-in", barge_in)

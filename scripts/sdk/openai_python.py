@@ -301,7 +301,7 @@ def main():
         report = Report("openai (Python)", openai.__version__)
         report.run("audio turns", ga(turns_ga))
         report.run("manual turn", ga(by_hand, {"type": "realtime", "audio": {"input": {"turn_detection": None}}}))
-        report.run("text turn", ga(text, "output_modalities"))
+        report.run("text turns", ga(text, "output_modalities"))
         report.run("tool call", ga(tool, False))
         report.run("tool call after speech", ga(tool, True))
         report.run("barge-in by speech, truncate", ga(barge_in))

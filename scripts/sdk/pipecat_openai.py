@@ -173,7 +173,7 @@ async def barge_in():
 
 
 report = Report("pipecat_openai", importlib.metadata.version("pipecat-ai"))
-report.run("audio turn", audio_turn)
+report.run("audio turns", audio_turn)
 report.run("tool call", tool_call)
 report.run("barge-in", barge_in)
 report.done()
