@@ -28,6 +28,7 @@ const CALLS_KEPT: usize = 32;
 
 /// One session.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what was seen of the peer, each by itself")]
 pub(super) struct GeminiLive {
     service: Arc<Service>,
     accepted: bool,
