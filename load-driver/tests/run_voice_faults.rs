@@ -103,16 +103,6 @@ fn openai_realtime_names_cross_talk() {
 }
 
 #[test]
-fn gemini_live_names_stale_audio() {
-    named_over("gemini_live", &["stale_audio_after_barge_in"]);
-}
-
-#[test]
-fn ces_names_stale_audio() {
-    named_over("ces", &["stale_audio_after_barge_in"]);
-}
-
-#[test]
 fn stale_audio_after_barge_in_is_named() {
     let (size, strikes) = named("stale_audio_after_barge_in=0.5", "stale_audio_after_barge_in");
     assert!(size <= strikes, "{size} of {strikes}");

@@ -1,6 +1,6 @@
 //! The client side of the dialects: events to wire messages and back, whatever carries them.
 //!
-//! A dialect is one file here and one line in [`of`]. What only the wire knows (names of items, acknowledgements, pings) stays in the dialect:
+//! A dialect is one file here and one line in `of`. What only the wire knows (names of items, acknowledgements, pings) stays in the dialect:
 //! it may answer a message itself, and it may say things in the backend's name that the wire only implies, such as an acceptance.
 //!
 //! Rules for all: `Accepted` comes once; what a dialect says before it, but errors, waits for it (`early`). Responses are numbered from 1 upwards. Turns are numbered as far

@@ -141,6 +141,12 @@ impl Dialect {
         matches!(self, Self::OpenaiRealtime)
     }
 
+    /// The wire names the response that audio belongs to; elsewhere what goes on after an interruption passes for a new response, and only a
+    /// finding says something.
+    pub const fn tells_old_audio(self) -> bool {
+        matches!(self, Self::Native | Self::OpenaiRealtime)
+    }
+
     /// Every response has a name; elsewhere 0 is one without.
     pub const fn names_every_response(self) -> bool {
         matches!(self, Self::Native)

@@ -81,7 +81,7 @@ impl VoiceFault {
     /// What must have happened for it to be judged.
     pub const fn needs(self) -> &'static str {
         match self {
-            Self::StaleAudioAfterBargeIn => "no response was interrupted in a dialect that names its responses",
+            Self::StaleAudioAfterBargeIn => "no response was interrupted in a dialect that names the response of its audio",
             Self::OutputGaps => "no response was long enough in a dialect that names its responses",
             Self::GhostAfterHangup => {
                 "no session hung up abruptly on a backend that lists its sessions, or none was watched for long enough"

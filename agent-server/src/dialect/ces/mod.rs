@@ -13,7 +13,6 @@ use proto::{
         self, bidi_session_client_message::MessageType as In, bidi_session_server_message::MessageType as Out,
         session_input::InputType as Input, session_output::OutputType as Output, tool_call::ToolIdentifier,
     },
-    ids::ResponseId,
     structs,
 };
 use serde_json::{Map, Value};
@@ -41,8 +40,6 @@ pub struct Ces {
     turn: i32,
     /// It has begun and is not complete.
     turn_open: bool,
-    /// The response that was said last, and its turn: what still comes of it when it is over is of that turn.
-    spoken: (ResponseId, i32),
 }
 
 fn bad(message: impl Into<String>) -> SessionError {
@@ -63,7 +60,6 @@ impl Ces {
             calls: Calls::default(),
             turn: 0,
             turn_open: false,
-            spoken: (ResponseId(0), 0),
         }
     }
 
@@ -159,18 +155,7 @@ impl Ces {
         Ok(())
     }
 
-    /// Something of a response, in the turn that it began in.
-    fn spoken(&mut self, response: ResponseId, output: Output) -> v1::BidiSessionServerMessage {
-        if self.spoken.0 == response && !self.turn_open {
-            let output = v1::SessionOutput { output_type: Some(output), turn_completed: false, turn_index: self.spoken.1 };
-            return said(Out::SessionOutput(output));
-        }
-        let message = self.output(Some(output), false);
-        self.spoken = (response, self.turn);
-        message
-    }
-
-    /// Something of the turn under way, else the begin of one.
+    /// The turn that an output belongs to.
     fn output(&mut self, output: Option<Output>, last: bool) -> v1::BidiSessionServerMessage {
         if !self.turn_open {
             self.turn = self.turn.saturating_add(1);
@@ -227,20 +212,19 @@ impl Dialect for Ces {
     fn encode(&mut self, event: ServerEvent, to: &mut Exchange<'_, Self::Out>) {
         match event {
             ServerEvent::Transcript { text, .. } => to.message(said(Out::RecognitionResult(v1::RecognitionResult { transcript: text }))),
-            ServerEvent::ResponseStart { response, text, .. } => {
-                self.spoken = (ResponseId(0), 0);
+            ServerEvent::ResponseStart { text, .. } => {
                 if self.streaming {
                     self.words = Words::new(text);
                 } else {
-                    to.message(self.spoken(response, Output::Text(text)));
+                    to.message(self.output(Some(Output::Text(text)), false));
                 }
             }
             ServerEvent::Audio(audio) => {
                 if let Some(word) = self.words.frame().map(str::to_owned) {
-                    to.message(self.spoken(audio.response, Output::Text(word)));
+                    to.message(self.output(Some(Output::Text(word)), false));
                 }
                 if self.audio {
-                    to.message(self.spoken(audio.response, Output::Audio(audio.payload)));
+                    to.message(self.output(Some(Output::Audio(audio.payload)), false));
                 }
             }
             ServerEvent::ResponseEnd { status: ResponseStatus::Completed, .. } => {

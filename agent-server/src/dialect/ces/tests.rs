@@ -148,8 +148,6 @@ fn an_answer_is_text_audio_and_the_end_of_its_turn() {
     assert_eq!(hear(&mut ces, audio()), [output(2, sound())]);
     let signal = Out::InterruptionSignal(v1::InterruptionSignal { barge_in: true });
     assert_eq!(hear(&mut ces, end(ResponseStatus::Interrupted)), [signal]);
-    // What still goes on is of the turn that was broken off.
-    assert_eq!(hear(&mut ces, audio()), [output(2, sound())]);
     assert_eq!(hear(&mut ces, start()), [output(3, Some(Output::Text("sure thing".to_owned())))]);
     assert_eq!(hear(&mut ces, ServerEvent::GoingAway { left_ms: 1 }), [Out::GoAway(v1::GoAway {})]);
     // Without a loudspeaker, and word by word.

@@ -36,6 +36,8 @@ const STALLED_US: u64 = 500_000;
 struct Terms {
     /// Responses have names that the backend gave them.
     named: bool,
+    /// Audio of an interrupted response is known for what it is.
+    tells_old: bool,
     /// The end of a response is signalled.
     ends: bool,
     /// What was heard is shown.
@@ -161,6 +163,7 @@ impl Watch {
         Self {
             terms: Terms {
                 named: !dialect.infers_responses(),
+                tells_old: dialect.tells_old_audio(),
                 ends: dialect.signals_ends(),
                 shows: dialect.shows_what_was_heard(),
                 greets: service.agent.greets,

@@ -113,7 +113,7 @@ impl Watch {
             ResponseStatus::Interrupted | ResponseStatus::Cancelled => {
                 self.stopped = Some((number, now));
                 (self.stale_frames, self.stale) = (0, false);
-                if self.terms.named {
+                if self.terms.tells_old && self.terms.named {
                     self.verdict.tested.insert(VoiceFault::StaleAudioAfterBargeIn);
                 }
             }

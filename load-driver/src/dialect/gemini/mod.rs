@@ -1,8 +1,7 @@
 //! Gemini Live (`BidiGenerateContent`).
 //!
 //! It names neither turns nor responses: [`Dialogue`] does. Between `interrupted` and `turnComplete` all audio still belongs to what was
-//! interrupted, and so does what goes on after that without a pause: an answer comes when the user has spoken, so that there is either a pause
-//! before it, or the end of the user's turn. A tool call ends the response that it is in, so that what the agent says after the result is one of its own.
+//! interrupted. A tool call ends the response that it is in, so that what the agent says after the result is one of its own.
 
 mod server;
 
@@ -27,22 +26,9 @@ const SPEECH_RMS: f32 = 300.0;
 /// Tool calls whose names are remembered.
 const CALLS_KEPT: usize = 32;
 
-/// Audio that comes so long after an interruption, or after more of what was interrupted, is of another response.
-const PAUSE_US: u64 = 300_000;
-
-/// Whether audio belongs to a response that is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Old {
-    /// It does not.
-    None,
-    /// The response was interrupted, and its turn is not complete.
-    Turn,
-    /// Its turn is complete: what goes on without a pause is still of it. The last came at this time.
-    Tail(u64),
-}
-
 /// One session.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what was seen of the peer, each by itself")]
 pub(super) struct GeminiLive {
     service: Arc<Service>,
     accepted: bool,
@@ -53,9 +39,8 @@ pub(super) struct GeminiLive {
     dialogue: Dialogue,
     /// Of the turn under way.
     understood: String,
-    old: Old,
-    /// Of the caller's audio so far, microseconds: the clock by which pauses are told.
-    said_us: u64,
+    /// What comes until the turn is complete belongs to a response that is over.
+    interrupted: bool,
     /// Ids and names.
     calls: VecDeque<(String, String)>,
 }
@@ -71,8 +56,7 @@ impl GeminiLive {
             active: false,
             dialogue: Dialogue::new(service.output),
             understood: String::new(),
-            old: Old::None,
-            said_us: 0,
+            interrupted: false,
             calls: VecDeque::new(),
         }
     }
@@ -114,7 +98,6 @@ impl GeminiLive {
 
     fn audio(&mut self, payload: &[u8], to: &mut Exchange) {
         let format = self.service.input;
-        self.said_us = self.said_us.saturating_add(format.duration_us(payload.len()));
         if self.manual() && !self.active && format.rms(payload) >= SPEECH_RMS {
             self.mark(true, to);
         }
@@ -131,9 +114,6 @@ impl GeminiLive {
     fn mark(&mut self, started: bool, to: &mut Exchange) {
         if self.manual() && self.active != started {
             self.active = started;
-            if !started {
-                self.old = Old::None;
-            }
             let key = if started { "activityStart" } else { "activityEnd" };
             send(&json!({ "realtimeInput": { key: {} } }), to);
         }
@@ -141,7 +121,6 @@ impl GeminiLive {
 
     fn tool_result(&mut self, call_id: &str, output: &str, failed: bool, to: &mut Exchange) {
         let at = self.calls.iter().position(|(id, _)| id == call_id);
-        self.old = Old::None;
         let name = at.and_then(|at| self.calls.remove(at)).map(|(_, name)| name).unwrap_or_default();
         let response = match serde_json::from_str(output) {
             Ok(Value::Object(object)) if !failed => Value::Object(object),
@@ -182,7 +161,6 @@ impl GeminiLive {
         let calls = message.tool_call.and_then(|call| call.function_calls).unwrap_or_default();
         let calling = !calls.is_empty();
         for call in calls {
-            self.old = Old::None;
             let (call_id, name) = (call.id.unwrap_or_default(), call.name.unwrap_or_default());
             if self.calls.len() == CALLS_KEPT {
                 self.calls.pop_front();
@@ -224,32 +202,18 @@ impl GeminiLive {
             }
             let payload =
                 base64::decode(&blob.data).ok_or_else(|| SessionError::fatal(ErrorCode::BadAudio, "the agent's audio is no base64"))?;
-            let stale = self.is_old();
-            self.dialogue.audio(payload.into(), stale, to);
+            self.dialogue.audio(payload.into(), self.interrupted, to);
         }
         if content.interrupted == Some(true) {
-            if self.dialogue.speaking() {
-                self.old = Old::Turn;
-            }
+            self.interrupted |= self.dialogue.speaking();
             self.dialogue.interrupt(to);
         }
         if content.turn_complete == Some(true) {
-            self.old = if self.old == Old::Turn { Old::Tail(self.said_us) } else { Old::None };
+            self.interrupted = false;
             self.dialogue.close_turn();
             self.dialogue.end(ResponseStatus::Completed, to);
         }
         Ok(())
-    }
-
-    /// Audio that comes now is of a response that is over.
-    fn is_old(&mut self) -> bool {
-        match self.old {
-            Old::None => return false,
-            Old::Turn => {}
-            Old::Tail(last_us) if self.said_us.saturating_sub(last_us) < PAUSE_US => self.old = Old::Tail(self.said_us),
-            Old::Tail(_) => self.old = Old::None,
-        }
-        self.old != Old::None
     }
 
     fn transcript(&mut self, text: &str, last: bool, to: &mut Exchange) {
@@ -262,10 +226,6 @@ impl GeminiLive {
         }
         if last {
             self.dialogue.close_turn();
-            // The user's turn is over, and what comes answers it.
-            if matches!(self.old, Old::Tail(_)) {
-                self.old = Old::None;
-            }
         }
         to.event(ServerEvent::Transcript { turn, text: self.understood.clone(), last });
     }
@@ -289,7 +249,6 @@ impl Dialect for GeminiLive {
             ClientEvent::Commit => self.mark(false, to),
             ClientEvent::Respond(wish) => {
                 if let Some(text) = wish.text {
-                    self.old = Old::None;
                     let turn = json!({ "role": "user", "parts": [{ "text": text }] });
                     send(&json!({ "clientContent": { "turns": [turn], "turnComplete": true } }), to);
                 }

@@ -42,7 +42,7 @@ pub struct Script {
     pub start: Vec<Template>,
     /// A frame of audio; none goes as a binary frame.
     pub audio: Option<Template>,
-    /// See [`super::Send`], as all that follow.
+    /// As in the profile's `send`, as all that follow.
     pub commit: Option<Template>,
     /// Asks for the answer.
     pub respond: Option<Template>,
