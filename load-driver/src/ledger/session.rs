@@ -13,6 +13,7 @@ use crate::plan::{EndKind, Protocol};
 
 /// A session that may still matter.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub struct Session {
     /// Who ran it.
     pub source: SourceId,
