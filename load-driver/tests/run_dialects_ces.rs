@@ -64,14 +64,14 @@ fn a_session_that_the_backend_ends_is_what_the_backend_counted() {
 name: ended
 target: embedded
 driver: {shards: 1, max_schedule_lag: 2s}
-server: {shards: 1, max_duration: 1s}
-defaults: {dialect: ces, executor: constant-sessions, duration: 500ms, gracefulStop: 20s, expect: timed_out}
+server: {shards: 1, idle_timeout: 1s}
+defaults: {dialect: ces, executor: constant-sessions, duration: 3s, gracefulStop: 20s, expect: timed_out}
 scenarios:
   long: {sessions: 2, conversations: [{turns: [{wait: 4s, say: {synth: 300ms}}]}]}
 ";
     let done = Run::of(profile).finish().exits(0);
     assert_eq!(done.findings(), []);
-    assert_eq!((done.count("/funnel/interrupted"), done.count("/funnel/failed")), (2, 0), "{}", done.shown());
+    assert!(done.count("/funnel/interrupted") >= 2 && done.count("/funnel/failed") == 0, "{}", done.shown());
 }
 
 #[test]
