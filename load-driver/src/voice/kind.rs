@@ -1,5 +1,6 @@
 //! The closed list.
 
+use agent_server::fault::FaultKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -50,19 +51,8 @@ impl VoiceFault {
 
     /// As in profiles, summaries and flags.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::StaleAudioAfterBargeIn => "stale_audio_after_barge_in",
-            Self::OutputGaps => "output_gaps",
-            Self::GhostAfterHangup => "ghost_after_hangup",
-            Self::SilentSession => "silent_session",
-            Self::NoTurnEnd => "no_turn_end",
-            Self::DoubleResponse => "double_response",
-            Self::VadDrop => "vad_drop",
-            Self::CrossTalk => "cross_talk",
-            Self::TruncateEdge => "truncate_edge",
-            Self::PoolLeak => "pool_leak",
-            Self::AdmissionRace => "admission_race",
-        }
+        // In the order of the server's own list.
+        FaultKind::ALL[self as usize].name()
     }
 
     /// What its size counts.
