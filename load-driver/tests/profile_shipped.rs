@@ -341,3 +341,21 @@ fn the_thresholds_of_the_shipped_profiles_can_be_judged() {
         }
     }
 }
+
+/// A target is all that must be given to leave the embedded backends.
+#[test]
+fn each_dialect_is_pointed_at_a_service_by_the_target_alone() {
+    for (name, url) in [
+        ("openai-realtime", "wss://service.example/v1/realtime?model=m"),
+        ("twilio", "wss://service.example/twilio"),
+        ("pipecat", "ws://service.example/ws-client"),
+        ("gemini-live", "wss://service.example"),
+        ("ces", "https://service.example"),
+        ("elevenlabs", "wss://service.example"),
+        ("deepgram", "wss://service.example"),
+    ] {
+        let profile = load(&Source::of(name), &[Override::target(url, "--target")]).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(profile.server.is_empty(), "{name}");
+        assert!(!load(&Source::of(name), &[]).unwrap().server.is_empty(), "{name} shapes its own backends");
+    }
+}

@@ -83,6 +83,13 @@ impl Override {
         let steps: Vec<&str> = self.path.split('.').collect();
         let mut root = std::mem::replace(&mut document.root, Node { value: Value::Null, place: place.clone() });
         let outcome = insert(&mut root, &steps, 0, node, &place);
+        // A target that a flag names runs already: what the profile says of backends that it would start is not about that one.
+        if self.path == "target"
+            && !self.value.contains("embedded")
+            && let Value::Map(entries) = &mut root.value
+        {
+            entries.retain(|entry| entry.key != "server");
+        }
         document.root = root;
         outcome.or_else(|refusal| refuse(document, refusal))
     }
