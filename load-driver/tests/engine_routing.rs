@@ -82,7 +82,11 @@ impl Heard {
             }
             EngineEvent::Done { .. } => self.done += 1,
             EngineEvent::Fatal { message } => panic!("{message}"),
-            EngineEvent::Ready | EngineEvent::Said { .. } | EngineEvent::Interval(_) | EngineEvent::Voice(_) => {}
+            EngineEvent::Ready
+            | EngineEvent::Struck { .. }
+            | EngineEvent::Said { .. }
+            | EngineEvent::Interval(_)
+            | EngineEvent::Voice(_) => {}
         }
     }
 

@@ -29,6 +29,13 @@ pub enum EngineEvent {
         /// One line each, without secrets.
         reasons: Vec<(FailureCause, String)>,
     },
+    /// A fault of the timeline struck so many of a shard's sessions.
+    Struck {
+        /// Its number.
+        fault: u16,
+        /// More than before.
+        sessions: u64,
+    },
     /// A worker has its plan and waits for the start of the run.
     Ready,
     /// The shard is done: every lane is over, every session ended.

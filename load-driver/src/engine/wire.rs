@@ -52,6 +52,7 @@ enum Head {
     Interval { shard: usize, from_us: u64, to_us: u64, active: u64, speaking: u64, warmup: bool, scenarios: Vec<Scenario> },
     Voice(VoiceNews),
     Said { reasons: Vec<(FailureCause, String)> },
+    Struck { fault: u16, sessions: u64 },
     Ready,
     Done { shard: usize },
     Fatal { message: String },
@@ -87,6 +88,7 @@ pub fn write_event(out: &mut impl Write, event: EngineEvent) -> Result<(), WireE
         }
         EngineEvent::Voice(news) => Head::Voice(news),
         EngineEvent::Said { reasons } => Head::Said { reasons },
+        EngineEvent::Struck { fault, sessions } => Head::Struck { fault, sessions },
         EngineEvent::Ready => Head::Ready,
         EngineEvent::Done { shard } => Head::Done { shard },
         EngineEvent::Fatal { message } => Head::Fatal { message },
@@ -157,6 +159,7 @@ fn parse(frame: &[u8]) -> Result<EngineEvent, WireError> {
         }
         Head::Voice(news) => EngineEvent::Voice(news),
         Head::Said { reasons } => EngineEvent::Said { reasons },
+        Head::Struck { fault, sessions } => EngineEvent::Struck { fault, sessions },
         Head::Ready => EngineEvent::Ready,
         Head::Done { shard } => EngineEvent::Done { shard },
         Head::Fatal { message } => EngineEvent::Fatal { message },

@@ -53,7 +53,9 @@ impl Plan {
         if scenarios.iter().all(|scenario| scenario.lanes.is_empty()) {
             return Err(PlanError::NoSessions);
         }
-        Ok(Self { run_id: run_id.to_owned(), seed: profile.seed, warmup: profile.warmup.0, scenarios })
+        let mut plan = Self { run_id: run_id.to_owned(), seed: profile.seed, warmup: profile.warmup.0, faults: Vec::new(), scenarios };
+        plan.faults = profile.timeline(plan.stops_at());
+        Ok(plan)
     }
 }
 

@@ -12,6 +12,7 @@
 //! a cycle, so that a crowd does not speak in chorus.
 
 mod build;
+mod fault;
 mod kinds;
 mod outline;
 mod scenario;
@@ -25,6 +26,7 @@ use proto::{ids::PlanIndex, time::Micros};
 
 pub use self::{
     build::PlanError,
+    fault::{Fault, FaultKind, FaultName, FaultTarget, Maker},
     kinds::{Capabilities, Claim, Dialect, EndKind, Expect, Protocol},
     outline::{Outline, Outlook},
     scenario::{ActTemplate, Conversation, Lane, ScenarioPlan, TurnTemplate, WaitTemplate},
@@ -43,6 +45,8 @@ pub struct Plan {
     pub warmup: Duration,
     /// In the order of the profile.
     pub scenarios: Vec<Arc<ScenarioPlan>>,
+    /// What goes wrong on purpose, in order of time.
+    pub faults: Vec<Fault>,
 }
 
 /// Bits of an index below the lane.

@@ -36,6 +36,7 @@ impl Profile {
             }
         });
         self.check_kills(&mut c);
+        self.check_faults(&mut c);
         c.within("thresholds", |c| {
             for (metric, all) in self.thresholds.iter() {
                 c.within(metric, |c| {
@@ -56,6 +57,7 @@ impl Profile {
                 c.error("warmup", "the warm-up is as long as the whole run: no statistics would be left", "make it shorter");
             }
             self.check_disturbances(&mut c, end);
+            self.check_fault_times(&mut c, end);
         }
         c.finish()
     }

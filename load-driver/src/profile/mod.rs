@@ -14,6 +14,7 @@ mod document;
 mod driver;
 mod ends;
 mod error;
+mod faults;
 mod fleet;
 mod named;
 mod overrides;
@@ -48,6 +49,7 @@ pub use self::{
     driver::{Counters, Driver, Http2, VoiceFaults},
     ends::{Ends, WeightedEnd},
     error::{Diagnostic, Place, ProfileError},
+    faults::FaultEntry,
     fleet::{DEAD_FOR, Fleet, Member, Reach},
     named::Named,
     overrides::Override,
@@ -111,6 +113,9 @@ pub struct Profile {
     /// Which faults of the backends as voice agents do not fail the run; absent: each does.
     #[serde(default, skip_serializing_if = "VoiceFaults::is_strict")]
     pub voice_faults: VoiceFaults,
+    /// What goes wrong on purpose, and when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FaultEntry>,
     /// Crowds of callers, by name. They run side by side.
     pub scenarios: Named<Scenario>,
     /// What must hold for the run to pass: conditions by metric.

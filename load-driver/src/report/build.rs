@@ -126,6 +126,8 @@ pub struct Known {
     pub voice: crate::voice::VoiceSection,
     /// From the ledger.
     pub convergence: Vec<super::summary::ConvergenceRow>,
+    /// From the timeline.
+    pub faults: Vec<super::summary::FaultRow>,
     /// From [`generator`].
     pub generator: GeneratorHealth,
     /// Driver, workers and backends.
@@ -163,6 +165,7 @@ pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons
         behaviour: Behaviour::new(registry, |_| true),
         scenarios: scenarios(registry, funnels),
         convergence: known.convergence,
+        faults: known.faults,
         errors: funnels.errors(None),
         error_messages: known.said,
         generator: known.generator,

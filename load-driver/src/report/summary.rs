@@ -9,7 +9,7 @@ use super::{Exit, behaviour::Behaviour, build};
 use crate::{
     balance::Balance,
     ledger::Funnel,
-    plan::{Dialect, EndKind, Protocol},
+    plan::{Dialect, EndKind, Fault, FaultName, Protocol},
     record::Series,
     system::Saturation,
     threshold::ThresholdResult,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Of the layout of [`Summary`]: one more with every change that a reader could notice.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;
 
 /// Everything about one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -56,6 +56,9 @@ pub struct Summary {
     pub scenarios: Vec<ScenarioSummary>,
     /// Forced ends by kind and protocol.
     pub convergence: Vec<ConvergenceRow>,
+    /// What went wrong on purpose, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FaultRow>,
     /// Failed sessions by cause.
     pub errors: BTreeMap<String, u64>,
     /// What the other side, or the network, said with the first failure of a cause: one line each, cut, without secrets.
@@ -237,6 +240,59 @@ pub struct ConvergenceRow {
     pub p99_ms: Option<f64>,
     /// As above.
     pub max_ms: Option<f64>,
+}
+
+/// One fault of the timeline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FaultRow {
+    /// In order of time.
+    pub number: u16,
+    /// What happened.
+    pub kind: FaultName,
+    /// To whom, in words.
+    pub target: String,
+    /// Share of the target.
+    pub fraction: f64,
+    /// When it was to begin, seconds from the start.
+    pub planned_s: f64,
+    /// How long it was to last, seconds; 0 for what happens in a moment.
+    pub duration_s: f64,
+    /// When it began; none when it did not.
+    pub began_s: Option<f64>,
+    /// When it was over; none for what happens in a moment.
+    pub ended_s: Option<f64>,
+    /// Sessions, connections or processes that it struck, where that is known.
+    pub struck: Option<u64>,
+    /// Why it could not be made here.
+    pub skipped: Option<String>,
+    /// What else was measured of it: `peak_starts_per_s`, `recovered_after_s` ...
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, f64>,
+}
+
+impl FaultRow {
+    /// Before anything came of it.
+    pub fn planned(fault: &Fault) -> Self {
+        let target = match (fault.target.backend, fault.target.scenario) {
+            (None, None) => "all".to_owned(),
+            (Some(backend), None) => format!("backend {backend}"),
+            (None, Some(scenario)) => format!("scenario {scenario}"),
+            (Some(backend), Some(scenario)) => format!("backend {backend}, scenario {scenario}"),
+        };
+        Self {
+            number: fault.number,
+            kind: fault.kind.name(),
+            target,
+            fraction: fault.fraction,
+            planned_s: fault.at.0 as f64 / 1e6,
+            duration_s: fault.duration.as_secs_f64(),
+            began_s: None,
+            ended_s: None,
+            struck: None,
+            skipped: None,
+            figures: BTreeMap::new(),
+        }
+    }
 }
 
 /// The driver on itself.

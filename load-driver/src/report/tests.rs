@@ -180,6 +180,7 @@ fn bad() -> Summary {
     let all = Known {
         thresholds,
         counters: CountersSection { status: CountersStatus::Disagree, basis: "1 backend".into(), findings: vec![finding] },
+        faults: Vec::new(),
         convergence: vec![ConvergenceRow {
             kind: EndKind::TcpRst,
             protocol: Protocol::Grpc,

@@ -18,6 +18,7 @@ use super::{
     Job, Outcome, RunError,
     balance::Balancing,
     ending::STOP_GRACE,
+    faults::Timeline,
     finish,
     kills::Kill,
     poller::{Look, Poller, unix_now},
@@ -129,6 +130,8 @@ pub(super) struct Run {
     /// Workers that have begun: they said something.
     pub(super) heard: BTreeSet<u32>,
     pub(super) kills: Vec<Kill>,
+    /// What goes wrong on purpose.
+    pub(super) timeline: Timeline,
     /// Killed backends and when they are started again, in that order.
     pub(super) dead: VecDeque<(usize, Instant)>,
     /// Backends that ended although nobody killed them.
@@ -167,6 +170,7 @@ enum Happening {
     Look(Option<Look>),
     Kill,
     Revive,
+    Fault,
     Second,
     Signal,
 }
@@ -181,6 +185,7 @@ impl Run {
             self.react(happening, reporters).await;
         }
         let over_at = self.clock.now();
+        self.end_faults().await;
         self.forget_kills();
         self.poller.want_names(true);
         self.drain_poller();
@@ -195,6 +200,7 @@ impl Run {
 
     async fn next(&mut self, seconds: &mut Interval) -> Happening {
         let kill = self.kills.first().map(|kill| Instant::from_std(self.clock.instant(kill.at)));
+        let fault = self.timeline.next_at().map(|at| Instant::from_std(self.clock.instant(at)));
         let revive = self.dead.front().map(|(_, at)| *at);
         let at = |at: Option<Instant>| async move {
             match at {
@@ -209,6 +215,7 @@ impl Run {
             look = self.poller.looks.recv(), if !self.poller.looks.is_closed() || !self.poller.looks.is_empty() => Happening::Look(look),
             () = at(kill) => Happening::Kill,
             () = at(revive) => Happening::Revive,
+            () = at(fault) => Happening::Fault,
             _ = seconds.tick() => Happening::Second,
             () = self.signals.next() => Happening::Signal,
         }
@@ -224,6 +231,7 @@ impl Run {
             Happening::News(None) | Happening::Look(None) => {}
             Happening::Kill => self.kill(reporters).await,
             Happening::Revive => self.revive().await,
+            Happening::Fault => self.fault().await,
             Happening::Second => self.second(reporters),
             Happening::Signal => self.signalled(),
         }
@@ -272,6 +280,7 @@ impl Run {
                     self.said.entry(cause_name(cause)).or_insert(text);
                 }
             }
+            EngineEvent::Struck { fault, sessions } => self.timeline.struck(fault, sessions),
             EngineEvent::Ready => {}
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
             EngineEvent::Done { shard } => {

@@ -95,6 +95,7 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
         irregular: verdict.irregular.clone(),
         counters: counters(&verdict, &run.set.unwatched, run.gave_up()),
         convergence: verdict.convergence.iter().map(convergence_row).collect(),
+        faults: run.timeline.rows(),
         generator: build::generator(&run.registry, &run.driver.track, limits),
         costs: costs(&run),
         workers_lost: run.workers_lost,

@@ -15,6 +15,7 @@ mod begin;
 mod controller;
 mod discovery;
 mod ending;
+mod faults;
 mod finish;
 mod kills;
 mod options;
