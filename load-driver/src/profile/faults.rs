@@ -293,7 +293,7 @@ impl Profile {
                     fraction: entry.fraction.unwrap_or(1.0),
                 });
                 let Some(every) = entry.every.filter(|every| !every.0.is_zero()) else { break };
-                at = at + every.0;
+                at += every.0;
                 if at >= end || all.len() >= MAX_FAULTS {
                     break;
                 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{
     Event, RunInfo, Sink, Style, Summary, build,
-    summary::{ConvergenceRow, CountersStatus, LatencyRow, ProcessCost, ScenarioSummary},
+    summary::{ConvergenceRow, CountersStatus, FaultRow, LatencyRow, ProcessCost, ScenarioSummary},
     text::{Lines, bytes, count, ms, ms_or_dash, percent, seconds, table},
 };
 use crate::{
@@ -44,6 +44,9 @@ impl<W: Write> Sink for Terminal<W> {
     }
 }
 
+/// Faults in the table: a soak has hundreds.
+const MOST_FAULTS: usize = 40;
+
 /// How long it will take is said before it takes that long.
 pub fn opening(run: &RunInfo) -> String {
     let warmup = if run.warmup_s > 0.0 { format!(", the first {} are warm-up", seconds(run.warmup_s)) } else { String::new() };
@@ -72,6 +75,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
         section(style, "conversation", &s.behaviour.describe()),
         scenarios(&s.scenarios, style),
         convergence(&s.convergence, style),
+        faults(&s.faults, style),
         balance(s.balance.as_ref(), style),
         errors(s, style),
         generator(s, style),
@@ -298,6 +302,34 @@ fn convergence(rows: &[ConvergenceRow], style: Style) -> String {
         ]
     };
     section(style, "convergence of the counters by kind of end", &table(&head, &rows.iter().map(line).collect::<Vec<_>>()))
+}
+
+fn faults(rows: &[FaultRow], style: Style) -> String {
+    let head = ["", "target", "share", "at s", "for s", "struck", ""];
+    let line = |row: &FaultRow| {
+        let figures = row.figures.iter().map(|(name, value)| format!("{} {value:.1}", name.replace('_', " ")));
+        let note = match (&row.skipped, row.began_s) {
+            (Some(why), _) => format!("SKIPPED: {why}"),
+            (None, None) => "not reached".to_owned(),
+            (None, Some(_)) => figures.collect::<Vec<_>>().join(", "),
+        };
+        vec![
+            row.kind.name().to_owned(),
+            row.target.clone(),
+            format!("{:.0} %", row.fraction * 100.0),
+            format!("{:.1}", row.began_s.unwrap_or(row.planned_s)),
+            if row.duration_s > 0.0 { format!("{:.1}", row.duration_s) } else { "-".to_owned() },
+            row.struck.map_or_else(|| "-".to_owned(), count),
+            note,
+        ]
+    };
+    let shown: Vec<_> = rows.iter().take(MOST_FAULTS).map(line).collect();
+    if shown.is_empty() {
+        return String::new();
+    }
+    let rest = rows.len() - shown.len();
+    let rest = if rest > 0 { format!("  and {rest} more: see summary.json\n") } else { String::new() };
+    section(style, "faults made on purpose", &format!("{}{rest}", table(&head, &shown)))
 }
 
 /// Of one backend there is nothing to say.

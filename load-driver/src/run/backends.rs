@@ -81,6 +81,11 @@ impl Backend {
         self.child.try_wait().ok().flatten()
     }
 
+    /// Of the running process.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        self.child.id().and_then(|id| Pid::from_raw(id as i32))
+    }
+
     /// `kill -9`, and waits until the process is gone.
     pub(super) async fn kill(&mut self) -> std::io::Result<()> {
         self.child.kill().await
@@ -97,7 +102,7 @@ impl Backend {
 
     /// SIGTERM, then SIGKILL when that takes too long.
     pub(super) async fn stop(mut self) {
-        if let Some(pid) = self.child.id().and_then(|id| Pid::from_raw(id as i32)) {
+        if let Some(pid) = self.pid() {
             // It may be gone already; then there is nothing to stop.
             let _ = kill_process(pid, Signal::TERM);
         }

@@ -17,7 +17,7 @@ use super::{
     Job, Outcome, RunError,
     balance::Balancing,
     controller::{Run, Signals, Usage, complain, take_look},
-    faults::Timeline,
+    faults::{Timeline, UnderWay},
     finish, kills,
     poller::{Look, Poller, unix_now},
     reporters, shards,
@@ -59,7 +59,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     let prepared = &job.prepared;
     let (plan, profile) = (&prepared.plan, &prepared.profile);
     let options = finish::engine_options(profile, shards(prepared));
-    let with_workers: Vec<u16> = plan.scenarios.iter().filter(|s| kills::needs_worker(s)).map(|s| s.number).collect();
+    let with_workers: Vec<u16> = plan.scenarios.iter().filter(|s| kills::needs_worker(plan, s)).map(|s| s.number).collect();
     let mut balancer =
         BalancerConfig::of(profile, set.targets.count(), 0)?.map(|config| Balancer::start(&config, &set.targets)).transpose()?;
     let (news_in, mut news) = mpsc::channel(EVENTS);
@@ -128,6 +128,8 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         heard: BTreeSet::new(),
         kills,
         timeline: Timeline::new(&plan.faults),
+        under_way: UnderWay::default(),
+        draining: BTreeSet::new(),
         dead: VecDeque::new(),
         fallen: BTreeSet::new(),
         open,

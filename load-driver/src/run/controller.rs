@@ -18,7 +18,7 @@ use super::{
     Job, Outcome, RunError,
     balance::Balancing,
     ending::STOP_GRACE,
-    faults::Timeline,
+    faults::{Timeline, UnderWay},
     finish,
     kills::Kill,
     poller::{Look, Poller, unix_now},
@@ -132,6 +132,9 @@ pub(super) struct Run {
     pub(super) kills: Vec<Kill>,
     /// What goes wrong on purpose.
     pub(super) timeline: Timeline,
+    pub(super) under_way: UnderWay,
+    /// Backends that were told to drain, and are expected to end by themselves.
+    pub(super) draining: BTreeSet<usize>,
     /// Killed backends and when they are started again, in that order.
     pub(super) dead: VecDeque<(usize, Instant)>,
     /// Backends that ended although nobody killed them.

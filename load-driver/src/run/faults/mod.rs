@@ -2,11 +2,14 @@
 //!
 //! The shards strike their own sessions by themselves: they have the plan. Of these faults the timeline only keeps the row.
 
+mod cgroup;
+mod churn;
 mod network;
 mod process;
 
 use proto::time::Micros;
 
+pub(super) use self::process::UnderWay;
 use super::controller::Run;
 use crate::{
     plan::{Fault, Maker},
@@ -111,11 +114,6 @@ impl Timeline {
     pub(super) fn rows(&self) -> Vec<FaultRow> {
         self.rows.clone()
     }
-
-    /// The faults that somebody else than the shards makes.
-    pub(super) fn wants(&self, maker: Maker) -> bool {
-        self.faults.iter().any(|fault| fault.kind.name().maker() == maker)
-    }
 }
 
 impl Run {
@@ -125,8 +123,8 @@ impl Run {
             if begins {
                 let begun = match fault.kind.name().maker() {
                     Maker::Shards => Begun::ByShards,
-                    Maker::Relay | Maker::Namespace => network::begin(self, &fault).await,
-                    Maker::Controller => process::begin(self, &fault).await,
+                    Maker::Relay | Maker::Namespace => network::begin(self, &fault),
+                    Maker::Controller => process::begin(self, &fault),
                 };
                 self.timeline.began(fault.number, self.clock.now(), begun);
             } else {
@@ -146,7 +144,7 @@ impl Run {
     async fn end_fault(&mut self, fault: &Fault) {
         match fault.kind.name().maker() {
             Maker::Shards => {}
-            Maker::Relay | Maker::Namespace => network::end(self, fault).await,
+            Maker::Relay | Maker::Namespace => network::end(self, fault),
             Maker::Controller => process::end(self, fault).await,
         }
         self.timeline.ended(fault.number, self.clock.now());
