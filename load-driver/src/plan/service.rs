@@ -57,6 +57,9 @@ pub struct Agent {
     pub without_rtvi: bool,
     /// The agent speaks first: its first response answers nobody.
     pub greets: bool,
+    /// Gemini Live: ask for session resumption. When the backend goes away in mid-conversation, the conversation goes on in a session of its own,
+    /// over a new connection.
+    pub resume: bool,
 }
 
 /// Who finds where the user's turns begin and end.
