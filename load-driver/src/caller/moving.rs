@@ -41,7 +41,7 @@ impl Caller {
         self.ending = true;
         if self.moving && left_ms > 0 {
             let left = Duration::from_millis(u64::from(left_ms));
-            self.stop_by = self.stop_by.min(now + (left - (left / 2).min(GOODBYE_MARGIN)));
+            self.stop_by = self.stop_by.min(now + left.saturating_sub((left / 2).min(GOODBYE_MARGIN)));
         }
         if self.turn.is_none() {
             self.say_goodbye(now, out);
@@ -71,18 +71,14 @@ impl Caller {
     pub(super) fn hand_over(&mut self, finish: Finish, out: &mut Vec<Action>) -> Finish {
         let Some(rest) = self.rest.take() else { return finish };
         let Rest { turn, at, length } = *rest;
-        match self.handle.take().filter(|_| self.plan.can_be_resumed()) {
-            Some(handle) => {
-                out.push(Action::Resume(Box::new(Resumption { handle: handle.into_string(), turn, at, length })));
-                finish
-            }
-            None => {
-                out.push(Action::Count(Counter::TurnsUnspoken, self.plan.turns_from(turn)));
-                match finish {
-                    Finish::Goodbye(_) | Finish::ByServer(_) => Finish::Lost(FailureCause::NotResumed),
-                    Finish::Lost(_) | Finish::Forced(_) => finish,
-                }
-            }
+        if let Some(handle) = self.handle.take().filter(|_| self.plan.can_be_resumed()) {
+            out.push(Action::Resume(Box::new(Resumption { handle: handle.into_string(), turn, at, length })));
+            return finish;
+        }
+        out.push(Action::Count(Counter::TurnsUnspoken, self.plan.turns_from(turn)));
+        match finish {
+            Finish::Goodbye(_) | Finish::ByServer(_) => Finish::Lost(FailureCause::NotResumed),
+            Finish::Lost(_) | Finish::Forced(_) => finish,
         }
     }
 

@@ -36,6 +36,7 @@ pub struct Service {
 /// What a dialect that leaves its client a choice asks the backend for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of what the agent is asked to be")]
+#[expect(clippy::struct_excessive_bools, reason = "keys of the profile, each by itself")]
 pub struct Agent {
     /// Name of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
