@@ -71,6 +71,61 @@ fn what_the_profile_allows_is_shown_and_fails_nothing() {
     assert_eq!(findings(&done).iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), ["cross_talk"]);
 }
 
+/// The user speaks again while the agent still thinks: it has found the end of speech 500 ms after it, and thinks for long.
+const SPEAK_AGAIN: &str = "
+name: speak-again
+target: {embedded: {backends: 1}}
+server: {shards: 1, think: constant(1200ms)}
+counters: {window: 2s}
+defaults: {executor: constant-sessions, duration: 7s, gracefulStop: 30s, response_timeout: 3s, dialect: native}
+scenarios:
+  again:
+    sessions: 4
+    conversations:
+      - turns:
+          - {wait: 300ms, say: {synth: 600ms}, response: 2s, barge_in: {from: speech_end, after: 900ms, say: {synth: 1200ms}}}
+          - {wait: 400ms, say: {synth: 600ms}, response: 800ms}
+";
+
+fn speak_again(dialect: &str) -> Run {
+    Run::of(&SPEAK_AGAIN.replace("native", dialect)).with("--set").with("driver.max_schedule_lag=5s")
+}
+
+/// An answer that was given up before it began plays anyway.
+#[track_caller]
+fn stale_before_it_began(dialect: &str) {
+    let clean = speak_again(dialect).finish().exits(0);
+    assert_eq!(findings(&clean), []);
+    assert!(kinds(&clean, "clean").contains(&"stale_audio_after_barge_in"), "{}", clean.shown());
+    assert!(clean.count("/counts/turns_interrupted") > 0, "nobody spoke again\n{}", clean.shown());
+    assert_eq!(clean.count("/counts/barge_ins"), 0, "the agent had begun\n{}", clean.shown());
+    let done = speak_again(dialect).with("--fault").with("stale_audio_after_barge_in").finish().exits(99);
+    let found = findings(&done);
+    let [("stale_audio_after_barge_in", size)] = found[..] else { panic!("{found:?}\n{}", done.shown()) };
+    assert!(size <= done.strikes("stale_audio_after_barge_in"), "{}", done.shown());
+    assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
+}
+
+#[test]
+fn stale_audio_of_an_answer_that_had_not_begun_is_named() {
+    stale_before_it_began("native");
+}
+
+#[test]
+fn openai_realtime_names_stale_audio_of_an_answer_that_had_not_begun() {
+    stale_before_it_began("openai_realtime");
+}
+
+#[test]
+fn who_speaks_again_to_a_slow_backend_finds_nothing() {
+    for dialect in ["native", "openai_realtime"] {
+        let strained = speak_again(dialect).with("--set").with("server.think=uniform(300ms, 5s)");
+        let done = strained.with("--set").with("scenarios.again.sessions=60").finish().exits(0);
+        assert_eq!(findings(&done), []);
+        assert!(done.count("/counts/turns_missed") > 0, "too little strain\n{}", done.shown());
+    }
+}
+
 /// The same over another dialect, whose words are its own: events are what is struck and what is judged.
 fn over(dialect: &str, fault: &str) -> Done {
     let profile = PROFILE.replace("  backend: 0\nscenarios:", &format!("  backend: 0\n  dialect: {dialect}\nscenarios:"));

@@ -47,6 +47,19 @@ impl Watch {
         self.response = Response { number, user: self.user, ..Response::default() };
     }
 
+    /// An answer was given up before it began. Nothing of it may come.
+    pub(super) fn answer_dropped(&mut self) {
+        if self.terms.tells_old && self.terms.named {
+            self.verdict.tested.insert(VoiceFault::StaleAudioAfterBargeIn);
+        }
+    }
+
+    /// A response begins that was given up at `at`: what comes of it is stale.
+    pub(super) fn begins_all_the_same(&mut self, number: u64, at: Micros) {
+        self.stopped = Some((number, at));
+        (self.stale_frames, self.stale) = (0, false);
+    }
+
     /// The agent speaks, and nobody has spoken to it.
     fn unasked(&mut self) {
         if self.terms.named && !self.terms.greets && self.verdict.found.iter().all(|found| found.kind != VoiceFault::CrossTalk) {
