@@ -4,6 +4,7 @@
 //! It listens beside the rest of the caller and changes nothing. *Signs* are events that show that the backend heard the user or works for
 //! them; an acknowledgement, a warning or the goodbye shows only that it lives.
 
+mod overrun;
 mod responses;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use proto::{
     time::Micros,
 };
 
+use self::overrun::Overrun;
 use crate::{
     ledger::Finish,
     plan::Service,
@@ -134,6 +136,8 @@ pub(super) struct Watch {
     stale_frames: u32,
     /// It was found to be stale.
     stale: bool,
+    /// Where the wire does not say whose audio it is.
+    overrun: Overrun,
     holes: (u32, u64),
     /// Something of the session so far showed what was heard.
     shown: bool,
@@ -188,6 +192,7 @@ impl Watch {
             answered: 0,
             stale_frames: 0,
             stale: false,
+            overrun: Overrun::default(),
             holes: (0, 0),
             shown: false,
             heard: Heard::default(),
@@ -232,6 +237,7 @@ impl Watch {
         }
         self.spoken = true;
         self.user += 1;
+        self.overrun.onset(now);
     }
 
     /// An interruption was told to the backend; `edge`: at nothing, or at more than there was.
@@ -345,6 +351,9 @@ impl Watch {
     /// Something from the backend. `speaking`: the user is.
     pub(super) fn hear(&mut self, event: &ServerEvent, speaking: bool, now: Micros) {
         self.quiet.alive = true;
+        if !self.terms.tells_old {
+            self.listen_for_overrun(event, speaking, now);
+        }
         match event {
             ServerEvent::Speech(marker) => {
                 self.heard.onsets += u64::from(marker.started);
