@@ -392,12 +392,12 @@ impl Watch {
                     self.spoken_of(turn.0);
                 }
                 self.sign(false);
-                match self.dropped.filter(|(dropped, _)| turn.0 > self.answered && turn.0 <= *dropped) {
-                    Some((_, at)) => self.begins_all_the_same(response.0, at),
-                    None => {
-                        self.answered = self.answered.max(turn.0);
-                        self.response_begins(response.0, speaking, now);
-                    }
+                let dropped = self.dropped.filter(|(dropped, _)| turn.0 > self.answered && turn.0 <= *dropped);
+                if let Some((_, at)) = dropped {
+                    self.begins_all_the_same(response.0, at);
+                } else {
+                    self.answered = self.answered.max(turn.0);
+                    self.response_begins(response.0, speaking, now);
                 }
             }
             ServerEvent::Audio(audio) => {
