@@ -198,6 +198,7 @@ impl Caller {
             }
             open.audible = Audible::Yes;
             open.measured = true;
+            // Who speaks again anyhow has set the time already.
             if let Act::BargeIn { after, .. } | Act::Cancel { after } = &open.act {
                 open.act_at = now + *after;
             }

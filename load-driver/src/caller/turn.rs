@@ -194,6 +194,9 @@ impl Caller {
         self.user_ends(edge.actual, out);
         if let Some(turn) = &mut self.turn {
             turn.end = Some(edge);
+            if let Act::SpeakAgain { after, .. } = &turn.act {
+                turn.act_at = edge.intended + *after;
+            }
             turn.deadline = edge.intended + self.plan.scenario.response_timeout;
         }
         if self.plan.scenario.commits() {
@@ -242,14 +245,18 @@ impl Caller {
     pub(super) fn interrupt(&mut self, at: Micros, now: Micros, out: &mut Vec<Action>) {
         let Some(turn) = &mut self.turn else { return };
         turn.act_at = Micros::NEVER;
-        let Some(response) = turn.answer else { return };
+        let Some(response) = turn.answer else { return self.speak_again(at, out) };
         let unnamed = Ear::is_unnamed(response);
         if unnamed && self.ear.playout.voice_end() <= at {
             turn.act_waits = true;
             return;
         }
         let response_ms = turn.response_ms;
-        let act = std::mem::replace(&mut turn.act, Act::Listen);
+        let act = match std::mem::replace(&mut turn.act, Act::Listen) {
+            // The agent has begun: an interruption like any other.
+            Act::SpeakAgain { after, says } => Act::BargeIn { after, explicit: false, heard: None, says },
+            act => act,
+        };
         let sent = self.ear.only_played(response, now);
         let named = (!unnamed).then_some(response);
         let message = By::Message(Edge { intended: at, actual: now });
@@ -278,7 +285,7 @@ impl Caller {
                 self.ear.broken_into();
                 (By::Speech, Some(says))
             }
-            Act::BargeIn { says: None, .. } | Act::Listen | Act::Tool { .. } => return,
+            Act::BargeIn { says: None, .. } | Act::SpeakAgain { .. } | Act::Listen | Act::Tool { .. } => return,
         };
         // An older interruption whose settling this one overtakes.
         if let Some(older) = self.stop.take() {
@@ -300,6 +307,23 @@ impl Caller {
         } else if sent && let Some(turn) = &mut self.turn {
             turn.over_at = at;
         }
+    }
+
+    /// The user speaks again, and the agent has not begun: what it was asked before need not be answered any more. Nothing is said that could be
+    /// stopped, so that this is none of the interruptions that are measured.
+    fn speak_again(&mut self, at: Micros, out: &mut Vec<Action>) {
+        let Some(turn) = &mut self.turn else { return };
+        let Act::SpeakAgain { says: Some(says), .. } = &turn.act else { return };
+        let (says, response_ms) = (says.clone(), turn.response_ms);
+        if self.plan.scenario.commits() {
+            out.push(Action::Send(ClientEvent::BargeIn { response: None, heard_ms: 0 }));
+        }
+        out.push(Action::Count(Counter::TurnsInterrupted, 1));
+        // Begun before the agent hears of it, it answers somebody.
+        self.owed = self.owed.saturating_add(1);
+        self.watch.turn_dropped();
+        self.ask(says, Act::Listen, response_ms, at, out);
+        self.watch.asked(true, at);
     }
 
     /// The client throws away what waits to be played, and plays no more of it. Gives the milliseconds that were played.

@@ -10,7 +10,7 @@ use super::{ActTemplate, Conversation, EndKind, Plan, ScenarioPlan, TurnTemplate
 use crate::{
     arrival::ArrivalError,
     audio::{AudioError, Library, Utterance, synthesise},
-    profile::{self, Profile, Say, Says, Scenario, Turn},
+    profile::{self, BargeInFrom, Profile, Say, Says, Scenario, Turn},
 };
 
 /// Lane whose stream is the scenario's own: above every lane that an executor may make.
@@ -113,6 +113,9 @@ impl Speaker<'_> {
             (None, None) => WaitTemplate::After(silence()),
         };
         let act = match (&from.barge_in, &from.cancel, &from.tool) {
+            (Some(barge_in), _, _) if barge_in.from == BargeInFrom::SpeechEnd => {
+                ActTemplate::SpeakAgain { after: barge_in.after.0.clone(), says: self.says(&barge_in.say)? }
+            }
             (Some(barge_in), _, _) => ActTemplate::BargeIn {
                 after: barge_in.after.0.clone(),
                 explicit: barge_in.explicit,

@@ -155,6 +155,11 @@ impl Dialect {
         matches!(self, Self::Native | Self::OpenaiRealtime)
     }
 
+    /// An onset of speech that the backend tells gives up the answers that have not begun. Others say so, or may go on with them.
+    pub const fn onset_drops_answers(self) -> bool {
+        matches!(self, Self::Native)
+    }
+
     /// Every response has a name; elsewhere 0 is one without.
     pub const fn names_every_response(self) -> bool {
         matches!(self, Self::Native)

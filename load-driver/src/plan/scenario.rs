@@ -121,6 +121,13 @@ pub enum ActTemplate {
         /// What is said over the agent; it is the next thing answered.
         says: Vec<Arc<Utterance>>,
     },
+    /// Speak again, whether the agent has begun or not; it interrupts what is said by then.
+    SpeakAgain {
+        /// From the end of the user's speech.
+        after: Distribution,
+        /// What is said; it is the next thing answered.
+        says: Vec<Arc<Utterance>>,
+    },
     /// Cancel the response so long after its first audio.
     Cancel {
         /// From the first agent frame.

@@ -75,6 +75,13 @@ pub enum Act {
         /// What is said over the agent.
         says: Option<Arc<Utterance>>,
     },
+    /// Speak again, whether the agent has begun or not.
+    SpeakAgain {
+        /// From the end of the user's speech.
+        after: Duration,
+        /// What is said.
+        says: Option<Arc<Utterance>>,
+    },
     /// Cancel.
     Cancel {
         /// From the first agent frame.
@@ -138,6 +145,9 @@ impl ScenarioPlan {
             ActTemplate::BargeIn { after, explicit, heard, says } => {
                 Act::BargeIn { says: one_of(&mut rng, says).cloned(), after: after.sample(&mut rng), explicit: *explicit, heard: *heard }
             }
+            ActTemplate::SpeakAgain { after, says } => {
+                Act::SpeakAgain { says: one_of(&mut rng, says).cloned(), after: after.sample(&mut rng) }
+            }
             ActTemplate::Cancel { after } => Act::Cancel { after: after.sample(&mut rng) },
             ActTemplate::Tool { name, takes } => Act::Tool { name: name.clone(), takes: takes.sample(&mut rng) },
         };
@@ -171,7 +181,7 @@ impl ScenarioPlan {
         // The same draws, in the same order, as the turn itself makes.
         let mut rng = stream(seed, draw.index, Some(n));
         let mut speech = one_of(&mut rng, &template.says).map_or(0, |says| says.speech_us());
-        if let ActTemplate::BargeIn { says, .. } = &template.act {
+        if let ActTemplate::BargeIn { says, .. } | ActTemplate::SpeakAgain { says, .. } = &template.act {
             speech += one_of(&mut rng, says).map_or(0, |says| says.speech_us());
         }
         Duration::from_micros((speech as f64 / ratio) as u64)

@@ -43,7 +43,7 @@ pub(crate) use self::error::nearest;
 pub use self::{
     backends::{BackendEntry, Backends, Discovery},
     connection::{header_error, is_wrong_subprotocol},
-    conversation::{BargeIn, Cancel, Conversation, Say, Says, Tool, Turn},
+    conversation::{BargeIn, BargeInFrom, Cancel, Conversation, Say, Says, Tool, Turn},
     custom::{Custom, Fill, Hole, Kind, Rule, Script, Template},
     document::Document,
     driver::{Counters, Driver, Http2, VoiceFaults},

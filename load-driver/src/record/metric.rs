@@ -116,7 +116,7 @@ pub enum Counter {
     TurnsAnswered,
     /// Turns whose answer did not come in time.
     TurnsMissed,
-    /// Turns cut short by the session's end: kept, not failures.
+    /// Turns cut short by the session's end, or by the user, who spoke again before the agent began: kept, not failures.
     TurnsInterrupted,
     /// Responses whose end came.
     Responses,

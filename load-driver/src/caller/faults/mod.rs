@@ -4,6 +4,7 @@
 //! It listens beside the rest of the caller and changes nothing. *Signs* are events that show that the backend heard the user or works for
 //! them; an acknowledgement, a warning or the goodbye shows only that it lives.
 
+mod overrun;
 mod responses;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use proto::{
     time::Micros,
 };
 
+use self::overrun::Overrun;
 use crate::{
     ledger::Finish,
     plan::Service,
@@ -38,6 +40,8 @@ struct Terms {
     named: bool,
     /// Audio of an interrupted response is known for what it is.
     tells_old: bool,
+    /// An onset that is told gives up answers that have not begun.
+    onset_drops: bool,
     /// The end of a response is signalled.
     ends: bool,
     /// What was heard is shown.
@@ -125,9 +129,15 @@ pub(super) struct Watch {
     response: Response,
     /// The response that was stopped last, and when it ended.
     stopped: Option<(u64, Micros)>,
+    /// Answers to turns up to this one were given up before they began, and when that was told.
+    dropped: Option<(u64, Micros)>,
+    /// Highest turn of which something was answered.
+    answered: u64,
     stale_frames: u32,
     /// It was found to be stale.
     stale: bool,
+    /// Where the wire does not say whose audio it is.
+    overrun: Overrun,
     holes: (u32, u64),
     /// Something of the session so far showed what was heard.
     shown: bool,
@@ -164,6 +174,7 @@ impl Watch {
             terms: Terms {
                 named: !dialect.infers_responses(),
                 tells_old: dialect.tells_old_audio(),
+                onset_drops: dialect.onset_drops_answers(),
                 ends: dialect.signals_ends(),
                 shows: dialect.shows_what_was_heard(),
                 greets: service.agent.greets,
@@ -177,8 +188,11 @@ impl Watch {
             stall_us: 0,
             response: Response::default(),
             stopped: None,
+            dropped: None,
+            answered: 0,
             stale_frames: 0,
             stale: false,
+            overrun: Overrun::default(),
             holes: (0, 0),
             shown: false,
             heard: Heard::default(),
@@ -223,6 +237,7 @@ impl Watch {
         }
         self.spoken = true;
         self.user += 1;
+        self.overrun.onset(now);
     }
 
     /// An interruption was told to the backend; `edge`: at nothing, or at more than there was.
@@ -236,6 +251,12 @@ impl Watch {
     /// It can be told from the events of this session what was heard.
     const fn shows(&self) -> bool {
         (self.terms.shows || self.shown) && !self.deaf
+    }
+
+    /// The user went on before the turn under way was answered: nothing is known of it.
+    pub(super) fn turn_dropped(&mut self) {
+        self.turn = None;
+        self.open = false;
     }
 
     /// The turn under way is over. `audible`: the response that was being heard, if its end is what is missing.
@@ -330,12 +351,19 @@ impl Watch {
     /// Something from the backend. `speaking`: the user is.
     pub(super) fn hear(&mut self, event: &ServerEvent, speaking: bool, now: Micros) {
         self.quiet.alive = true;
+        if !self.terms.tells_old {
+            self.listen_for_overrun(event, speaking, now);
+        }
         match event {
             ServerEvent::Speech(marker) => {
                 self.heard.onsets += u64::from(marker.started);
                 // A backend that splits what the user said answers each part: it was starved of audio, not confused.
                 self.user += u32::from(marker.started);
                 self.sign(true);
+                if marker.started && self.terms.onset_drops && self.heard.turn > self.answered {
+                    self.dropped = Some((self.heard.turn, now));
+                    self.answer_dropped();
+                }
             }
             ServerEvent::Transcript { turn, last, .. } => {
                 self.spoken_of(turn.0);
@@ -352,18 +380,25 @@ impl Watch {
                 self.user += 1;
                 self.sign(true);
             }
-            ServerEvent::Answering { turn } | ServerEvent::AnswerDropped { turn, .. } => {
-                if turn.0 > 0 {
-                    self.spoken_of(turn.0);
+            ServerEvent::Answering { turn } => self.works_for(turn.0),
+            ServerEvent::AnswerDropped { turn, status } => {
+                self.works_for(turn.0);
+                if matches!(status, ResponseStatus::Interrupted | ResponseStatus::Cancelled) {
+                    self.answer_dropped();
                 }
-                self.sign(true);
             }
             ServerEvent::ResponseStart { response, turn, .. } => {
                 if turn.0 > 0 {
                     self.spoken_of(turn.0);
                 }
                 self.sign(false);
-                self.response_begins(response.0, speaking, now);
+                let dropped = self.dropped.filter(|(dropped, _)| turn.0 > self.answered && turn.0 <= *dropped);
+                if let Some((_, at)) = dropped {
+                    self.begins_all_the_same(response.0, at);
+                } else {
+                    self.answered = self.answered.max(turn.0);
+                    self.response_begins(response.0, speaking, now);
+                }
             }
             ServerEvent::Audio(audio) => {
                 self.sign(false);
@@ -394,6 +429,13 @@ impl Watch {
             self.user += 1;
         }
         self.heard.turn = self.heard.turn.max(turn);
+    }
+
+    fn works_for(&mut self, turn: u64) {
+        if turn > 0 {
+            self.spoken_of(turn);
+        }
+        self.sign(true);
     }
 
     fn sign(&mut self, shows: bool) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proto::{
-    frame::{AgentAudio, FRAME_US, ResponseStatus},
+    frame::{AgentAudio, FRAME_US, ResponseStatus, ServerEvent},
     time::Micros,
 };
 
@@ -45,6 +45,41 @@ impl Watch {
             }
         }
         self.response = Response { number, user: self.user, ..Response::default() };
+    }
+
+    /// An answer was given up before it began. Nothing of it may come.
+    pub(super) fn answer_dropped(&mut self) {
+        if self.terms.tells_old && self.terms.named {
+            self.verdict.tested.insert(VoiceFault::StaleAudioAfterBargeIn);
+        }
+    }
+
+    /// Audio that goes on after an interruption, where nobody says whose it is.
+    pub(super) fn listen_for_overrun(&mut self, event: &ServerEvent, speaking: bool, now: Micros) {
+        match event {
+            ServerEvent::ResponseEnd { status: ResponseStatus::Interrupted, .. } => {
+                self.stale = false;
+                self.overrun.signal(speaking, now);
+            }
+            ServerEvent::Audio(audio) => {
+                if let Some(lasts) = self.overrun.audio(audio, self.terms.output, speaking, now) {
+                    self.found(VoiceFault::StaleAudioAfterBargeIn, u32::from(!self.stale), lasts.as_micros() as u64);
+                    self.stale = true;
+                }
+            }
+            ServerEvent::Committed { .. }
+            | ServerEvent::Answering { .. }
+            | ServerEvent::ToolCall { .. }
+            | ServerEvent::Transcript { last: true, .. } => self.overrun.taken(),
+            ServerEvent::Speech(marker) if !marker.started => self.overrun.taken(),
+            _ => {}
+        }
+    }
+
+    /// A response begins that was given up at `at`: what comes of it is stale.
+    pub(super) fn begins_all_the_same(&mut self, number: u64, at: Micros) {
+        self.stopped = Some((number, at));
+        (self.stale_frames, self.stale) = (0, false);
     }
 
     /// The agent speaks, and nobody has spoken to it.

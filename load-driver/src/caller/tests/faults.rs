@@ -107,6 +107,45 @@ fn audio_after_an_interrupted_end_is_stale_when_it_goes_on() {
     stale(0, 0).finds(&[]);
 }
 
+/// The user speaks again while the agent thinks, and is heard at 850; the first answer begins at `start` and says so many frames.
+fn begun_too_late(start: u64, frames: u64, stopped: bool) -> Bench {
+    let again = ActTemplate::SpeakAgain { after: constant(600), says: vec![utterance(5, 10, 70)] };
+    let mut bench = talk(vec![again, ActTemplate::Listen]);
+    bench.heard(0, 1);
+    let heard = |bench: &mut Bench| bench.hear(begins(0) + 850, speech(true));
+    if start >= 850 {
+        heard(&mut bench);
+    }
+    if frames > 0 {
+        bench.hear(begins(0) + start, response_start(1, 1));
+        bench.hear_frames(begins(0) + start, 1, frames);
+    }
+    if start < 850 {
+        heard(&mut bench);
+    }
+    if stopped {
+        bench.hear(begins(0) + 860, response_end(1, ResponseStatus::Interrupted));
+    }
+    bench.hear(begins(0) + 1_350, speech(false));
+    bench.hear(begins(0) + 1_370, transcript(2, true));
+    bench.answer(begins(0) + 1_500, 2, 2, 30);
+    bench.answered(1, 3);
+    bench
+}
+
+#[test]
+fn an_answer_that_was_given_up_before_it_began_is_stale_when_it_comes() {
+    begun_too_late(900, 20, false).finds(&[(VoiceFault::StaleAudioAfterBargeIn, 1)]);
+    begun_too_late(900, 4, false).finds(&[]);
+    // It began before the agent heard that the user goes on, and is stopped then.
+    begun_too_late(800, 2, true).finds(&[]);
+    let mut good = begun_too_late(900, 0, false);
+    assert!(good.finds(&[]).has(VoiceFault::StaleAudioAfterBargeIn));
+    let count = |kind| good.log.iter().filter(|(_, action)| matches!(action, Action::Count(counter, 1) if *counter == kind)).count();
+    let counted = [Counter::Turns, Counter::TurnsAnswered, Counter::TurnsInterrupted, Counter::BargeIns].map(count);
+    assert_eq!(counted, [3, 2, 1, 0], "there was nothing to stop");
+}
+
 /// An answer whose frames come after these pauses, ms.
 fn paused(pauses: &[u64]) -> Bench {
     let mut bench = listening(1);
