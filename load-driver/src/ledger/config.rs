@@ -1,6 +1,6 @@
 //! What the ledger must know before the run. Times are microseconds.
 
-use crate::plan::{EndKind, Expect};
+use crate::plan::{Dialect, EndKind, Expect};
 
 /// Settings of the reconciliation.
 #[derive(Debug, Clone)]
@@ -18,6 +18,8 @@ pub struct LedgerConfig {
     pub scenarios: Vec<Option<Expect>>,
     /// Of which scenarios the upgrade of the connection may be the start of the session, in the order of the plan; not where one is missing.
     pub start_at_upgrade: Vec<bool>,
+    /// What each scenario speaks, in the order of the plan; native where one is missing.
+    pub dialects: Vec<Dialect>,
     /// How long a backend may take to notice each kind of end.
     pub windows: Windows,
     /// How long news may be under way between a backend and the book: a goodbye in a queue, a shard that lags.
@@ -40,6 +42,7 @@ impl LedgerConfig {
             front: false,
             scenarios: Vec::new(),
             start_at_upgrade: Vec::new(),
+            dialects: Vec::new(),
             windows: Windows::default(),
             grace_us: 2_000_000,
             early_us: 5_000_000,

@@ -65,7 +65,7 @@ impl Ledger {
     /// Before the run.
     pub fn new(config: LedgerConfig) -> Self {
         let watches = config.backends.iter().map(|_| Watch::default()).collect();
-        let convergence = Convergence::new(config.start_us);
+        let convergence = Convergence::new(config.start_us, config.dialects.clone());
         let book = Book::new(config.scenarios.clone()).starting_at_upgrade(config.start_at_upgrade.clone());
         let book = if config.front { book.behind_front() } else { book };
         Self {
@@ -333,8 +333,8 @@ impl Ledger {
         // They stay in the book: the driver may see their connections break much later.
         for session in self.book.sessions.values_mut().filter(|s| s.agreed_us.is_none() && killed(s)) {
             session.agreed_us = Some(agreed_us);
-            if let (Some((kind, protocol)), Some(over)) = (reconcile::row(session), session.over) {
-                self.convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
+            if let (Some(end), Some(over)) = (reconcile::row(session), session.over) {
+                self.convergence.detected(end, over.at_us, agreed_us);
             }
         }
     }

@@ -11,7 +11,7 @@ use super::{
     book::Book,
     boot::{Boot, OddRun, Reading, RecordFaults, Watch},
     config::LedgerConfig,
-    convergence::Convergence,
+    convergence::{Convergence, MadeEnd},
     entry::Finish,
     finding::Names,
     session::{How, Session},
@@ -314,8 +314,8 @@ pub fn sweep(
             && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us
         {
             count_killed(session, convergence);
-            if let (Some((kind, protocol)), Some(agreed_us)) = (row(session), session.agreed_us) {
-                convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
+            if let (Some(end), Some(agreed_us)) = (row(session), session.agreed_us) {
+                convergence.detected(end, over.at_us, agreed_us);
             }
             done.push(*index);
         }
@@ -327,19 +327,20 @@ pub fn sweep(
 
 /// One more in its row of the table.
 pub fn count_killed(session: &Session, convergence: &mut Convergence) {
-    if let Some((kind, protocol)) = row(session) {
-        convergence.count(kind, protocol, |row| row.killed += 1);
+    if let Some(end) = row(session) {
+        convergence.count(end, |row| row.killed += 1);
     }
 }
 
 /// The row of a session that the driver ended.
-pub fn row(session: &Session) -> Option<(EndKind, crate::plan::Protocol)> {
+pub fn row(session: &Session) -> Option<MadeEnd> {
     session.accepted.as_ref()?;
-    match session.over?.how {
-        How::Finished(Finish::Forced(kind)) => Some((kind, session.protocol)),
-        How::Finished(Finish::Goodbye(_)) => Some((EndKind::Graceful, session.protocol)),
-        _ => None,
-    }
+    let kind = match session.over?.how {
+        How::Finished(Finish::Forced(kind)) => kind,
+        How::Finished(Finish::Goodbye(_)) => EndKind::Graceful,
+        _ => return None,
+    };
+    Some(MadeEnd { kind, protocol: session.protocol, scenario: session.scenario })
 }
 
 /// A session and its end record, side by side.
@@ -347,9 +348,9 @@ pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConf
     let (Some(over), Some(record)) = (session.over, session.record) else { return };
     count_killed(session, convergence);
     let from_us = if let Some((EndKind::Graceful, forced_us)) = session.forced { forced_us.min(over.at_us) } else { over.at_us };
-    if let Some((kind, protocol)) = row(session) {
-        convergence.detected(kind, protocol, session.scenario, from_us, record.at_us);
-        convergence.count(kind, protocol, |row| row.false_capacity += u64::from(record.count - 1));
+    if let Some(end) = row(session) {
+        convergence.detected(end, from_us, record.at_us);
+        convergence.count(end, |row| row.false_capacity += u64::from(record.count - 1));
     }
     let took = watch.watched_us(over.at_us, record.at_us);
     if took > window_us(session, config) {

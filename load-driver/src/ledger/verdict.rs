@@ -130,8 +130,8 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
     }
     unseen(ledger, &mut last);
     let ghosts: Vec<_> = ghost_sessions(ledger).into_iter().filter_map(reconcile::row).collect();
-    for (kind, protocol) in ghosts {
-        ledger.convergence.count(kind, protocol, |row| row.ghosts += 1);
+    for end in ghosts {
+        ledger.convergence.count(end, |row| row.ghosts += 1);
     }
     close_kills(ledger);
     let in_doubt = in_doubt(ledger);
@@ -139,10 +139,10 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
     for session in ledger.book.sessions.values() {
         reconcile::count_killed(session, &mut ledger.convergence);
         // Those of a killed backend were told when its successor agreed.
-        if let (Some((kind, protocol)), Some(agreed_us), Some(over)) = (reconcile::row(session), session.agreed_us, session.over)
-            && kind != EndKind::KillBackend
+        if let (Some(end), Some(agreed_us), Some(over)) = (reconcile::row(session), session.agreed_us, session.over)
+            && end.kind != EndKind::KillBackend
         {
-            ledger.convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
+            ledger.convergence.detected(end, over.at_us, agreed_us);
         }
     }
     let findings = name(ledger, &last);
@@ -164,8 +164,8 @@ fn close_kills(ledger: &mut Ledger) {
         .filter(|s| s.record.is_none() && s.agreed_us.is_none() && killed(s))
         .filter_map(reconcile::row)
         .collect();
-    for (kind, protocol) in left {
-        ledger.convergence.count(kind, protocol, |row| row.written_off += 1);
+    for end in left {
+        ledger.convergence.count(end, |row| row.written_off += 1);
     }
 }
 

@@ -224,6 +224,9 @@ pub struct ConvergenceRow {
     pub kind: EndKind,
     /// Transport.
     pub protocol: Protocol,
+    /// What was spoken over it.
+    #[serde(default)]
+    pub dialect: Dialect,
     /// Sessions that ended so.
     pub killed: u64,
     /// Of those: the counters followed.
@@ -236,6 +239,9 @@ pub struct ConvergenceRow {
     pub false_capacity: u64,
     /// Forced end to agreement.
     pub p50_ms: Option<f64>,
+    /// As above.
+    #[serde(default)]
+    pub p95_ms: Option<f64>,
     /// As above.
     pub p99_ms: Option<f64>,
     /// As above.

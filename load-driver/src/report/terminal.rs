@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     balance::Balance,
-    plan::Protocol,
+    plan::{Dialect, Protocol},
     record::histogram::LIMIT_US,
     threshold::{Status, ThresholdResult, Unit},
     voice::{VoiceSection, VoiceStatus},
@@ -286,15 +286,16 @@ fn convergence(rows: &[ConvergenceRow], style: Style) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let head = ["", "protocol", "killed", "detected", "written off", "p50 ms", "p99 ms", "max ms", "ghosts", "false capacity"];
+    let head = ["", "protocol", "killed", "detected", "written off", "p50 ms", "p95 ms", "p99 ms", "max ms", "ghosts", "false capacity"];
     let line = |row: &&ConvergenceRow| {
         vec![
             row.kind.name().to_owned(),
-            protocol(row.protocol).to_owned(),
+            if row.dialect == Dialect::Native { protocol(row.protocol) } else { row.dialect.name() }.to_owned(),
             count(row.killed),
             count(row.detected),
             count(row.written_off),
             ms_or_dash(row.p50_ms),
+            ms_or_dash(row.p95_ms),
             ms_or_dash(row.p99_ms),
             ms_or_dash(row.max_ms),
             count(row.ghosts),

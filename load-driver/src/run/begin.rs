@@ -169,6 +169,7 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
         windows,
         front: set.front,
         scenarios: job.prepared.plan.scenarios.iter().map(|scenario| scenario.expect).collect(),
+        dialects: job.prepared.plan.scenarios.iter().map(|scenario| scenario.service.dialect).collect(),
         start_at_upgrade: job.prepared.plan.scenarios.iter().map(|scenario| scenario.service.dialect.starts_at_upgrade()).collect(),
         settle_us: counters.settle.micros(),
         poll_interval_us: counters.interval.micros(),

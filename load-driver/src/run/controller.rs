@@ -264,7 +264,7 @@ impl Run {
             tracing::error!("{dropped} convergence samples were dropped");
         }
         for one in samples {
-            self.convergence.record(one.scenario, &one.sample);
+            self.convergence.record(one.end.scenario, &one.sample);
         }
     }
 

@@ -153,12 +153,14 @@ fn convergence_row(row: &ledger::ConvergenceRow) -> ConvergenceRow {
     ConvergenceRow {
         kind: row.kind,
         protocol: row.protocol,
+        dialect: row.dialect,
         killed: row.killed,
         detected: row.detected,
         written_off: row.written_off,
         ghosts: row.ghosts,
         false_capacity: row.false_capacity,
         p50_ms: ms(row.p50_us),
+        p95_ms: ms(row.p95_us),
         p99_ms: ms(row.p99_us),
         max_ms: ms(row.max_us),
     }
