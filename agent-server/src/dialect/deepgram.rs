@@ -311,6 +311,7 @@ impl Dialect for Conversation {
             | ServerEvent::Context { .. }
             | ServerEvent::Ack { .. }
             | ServerEvent::Mark { .. }
+            | ServerEvent::Resumable { .. }
             | ServerEvent::GoingAway { .. }
             | ServerEvent::Ended(_) => {}
         }

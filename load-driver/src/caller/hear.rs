@@ -51,7 +51,8 @@ impl Caller {
                     slip(out);
                 }
             }
-            ServerEvent::GoingAway { .. } => self.hear_going_away(now, out),
+            ServerEvent::Resumable { handle } => self.hear_handle(handle),
+            ServerEvent::GoingAway { left_ms } => self.hear_going_away(left_ms, now, out),
             ServerEvent::Error(error) if error.fatal => self.doom(error.code, now, out),
             ServerEvent::Error(_) => slip(out),
             ServerEvent::Ended(ended) => {
@@ -97,16 +98,6 @@ impl Caller {
         if let Some(end) = open.end {
             open.endpointed = true;
             measure(Metric::Endpointing, end.intended, end.actual, now, out);
-        }
-    }
-
-    fn hear_going_away(&mut self, now: Micros, out: &mut Vec<Action>) {
-        out.push(Action::Count(Counter::GoingAways, 1));
-        if self.life == Life::Live {
-            self.ending = true;
-            if self.turn.is_none() {
-                self.say_goodbye(now, out);
-            }
         }
     }
 

@@ -35,6 +35,7 @@ impl Caller {
             default_duration_ms: 0,
             idle_timeout_ms: 0,
             warning_ms: 0,
+            resume: self.plan.resumes.as_ref().map_or_else(String::new, |resumption| resumption.handle.clone()),
         })));
     }
 
@@ -54,7 +55,13 @@ impl Caller {
         let idle_timeout_ms = accepted.idle_timeout_ms;
         // Whatever is wrong with it: from here on the server counts the session.
         out.push(Action::Accepted(accepted));
-        self.measure_from_start(Metric::SessionStartup, now, out);
+        let resumes = self.plan.resumes.clone();
+        if resumes.is_some() {
+            self.measure_from_start(Metric::Resumption, now, out);
+            out.push(Action::Count(Counter::SessionsResumed, 1));
+        } else {
+            self.measure_from_start(Metric::SessionStartup, now, out);
+        }
         self.life = Life::Live;
         self.watch.accepted(now);
         self.stop_by = Micros::NEVER;
@@ -67,7 +74,9 @@ impl Caller {
             (Some(length), _) => now + length,
         };
         self.mouth.open(&self.plan.scenario, idle_timeout_ms, now);
-        if self.plan.scenario.service.agent.greets {
+        if let Some(resumption) = resumes {
+            self.take_up(&resumption, now, out);
+        } else if self.plan.scenario.service.agent.greets {
             self.greeting = Some(Box::new(Greeting::new(now + self.plan.scenario.response_timeout)));
         } else {
             self.next_turn(now, now, now, out);
@@ -86,7 +95,10 @@ impl Caller {
             Life::Dialling => self.fail(FailureCause::ConnectTimeout, true, out),
             Life::Starting => self.fail(FailureCause::StartTimeout, true, out),
             Life::Live if self.turn.is_none() || self.plan.end != EndKind::Graceful => self.end_as_planned(now, out),
-            Life::Live => self.ending = true,
+            Life::Live => {
+                self.ending = true;
+                self.stay();
+            }
             Life::Leaving => self.end(Finish::Lost(FailureCause::Eof), true, now, out),
             Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), true, now, out),
             Life::Over => {}
@@ -105,6 +117,7 @@ impl Caller {
 
     /// The end that the plan wants; it is no kill.
     pub(super) fn end_as_planned(&mut self, now: Micros, out: &mut Vec<Action>) {
+        self.stay();
         match self.plan.end {
             EndKind::Graceful | EndKind::KillWorker | EndKind::KillBackend => self.say_goodbye(now, out),
             kind => {
@@ -134,6 +147,7 @@ impl Caller {
 
     /// Nothing more is said or planned; a turn under way counts as interrupted.
     fn fall_silent(&mut self, now: Micros, out: &mut Vec<Action>) {
+        self.pack(now);
         self.mouth.flush(out);
         self.mouth.close();
         self.user_ends(now, out);
@@ -155,12 +169,15 @@ impl Caller {
         }
         let verdict = self.watch.close(finish, now);
         out.extend(verdict.map(Action::Voice));
+        let finish = self.hand_over(finish, out);
         self.finish(Action::Ended(finish), drop, out);
     }
 
     /// Over, never accepted.
     pub(super) fn fail(&mut self, cause: FailureCause, drop: bool, out: &mut Vec<Action>) {
-        self.finish(Action::Failed(cause), drop, out);
+        // From the start on, what is refused is the handle.
+        let resuming = self.life == Life::Starting && self.plan.resumes.is_some();
+        self.finish(Action::Failed(if resuming { cause.of_resumption() } else { cause }), drop, out);
     }
 
     fn finish(&mut self, last: Action, drop: bool, out: &mut Vec<Action>) {

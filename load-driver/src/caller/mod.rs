@@ -13,6 +13,7 @@
 //! | live | planned end of an abrupt kind: length over, in mid-turn too, or conversation over | `Force`; **ended** (forced) |
 //! | live | planned end by a kill | talks on, from the top of the conversation if need be, until closed |
 //! | live | fatal error | says nothing more; leaving |
+//! | live | `GoingAway` | says goodbye between turns, or when the time that is left is nearly over |
 //! | live, leaving | `Ended` | **ended** (goodbye if we said ours and no fatal error came, else by server) |
 //! | live, leaving | closed; second `Accepted`; no `Ended` within 5 s | **ended** (lost) |
 //!
@@ -32,6 +33,10 @@
 //! What happened is known by response and turn numbers, so that a late answer to a missed turn never passes for the next one's. A
 //! response that begins before the user's speech is over can end the turn, but is no measure of `turn_response`.
 //!
+//! # A conversation that goes on
+//! Where the plan has session resumption, what is left of the conversation when the backend goes away is packed before anything is forgotten, and
+//! handed over (`Resume`) with the end of the session, however that came: see `moving`. The caller of the next session begins with it.
+//!
 //! Every input first does what is due by its time, so that the order of ticks and events makes no difference.
 
 mod ear;
@@ -39,6 +44,7 @@ mod faults;
 mod hear;
 mod life;
 mod mouth;
+mod moving;
 mod playout;
 mod sound;
 mod stop;
@@ -58,13 +64,14 @@ use self::{
     ear::Ear,
     faults::Watch,
     mouth::Mouth,
+    moving::Rest,
     sound::Greeting,
     stop::Stop,
     turn::{Next, Tool, Turn},
 };
 use crate::{
     ledger::{FailureCause, Finish},
-    plan::{EndKind, SessionPlan},
+    plan::{EndKind, Resumption, SessionPlan},
     record::{Counter, Sample},
 };
 
@@ -83,6 +90,8 @@ pub enum Action {
     Count(Counter, u64),
     /// Into the book of voice faults: what the session was like. Just before the last action.
     Voice(crate::voice::Verdict),
+    /// The conversation goes on so in another session. Just before [`Self::Ended`].
+    Resume(Box<Resumption>),
     /// Into the ledger: accepted.
     Accepted(proto::frame::SessionAccepted),
     /// Into the ledger: over, after acceptance. The last action.
@@ -132,6 +141,12 @@ pub struct Caller {
     owed: u32,
     stop: Option<Box<Stop>>,
     tool: Option<Box<Tool>>,
+    /// The backend goes away, and the conversation is to go on elsewhere.
+    moving: bool,
+    /// What the backend would go on from, as it said last.
+    handle: Option<Box<str>>,
+    /// What is left of the conversation, once the session is to end.
+    rest: Option<Box<Rest>>,
     /// Judges the backend as a voice agent.
     watch: Box<Watch>,
 }
@@ -163,7 +178,8 @@ impl Caller {
             deadline: now + plan.scenario.start_timeout,
             stop_by: Micros::NEVER,
             ending: false,
-            streamed: false,
+            // What was measured of the conversation's begin is not measured again.
+            streamed: plan.resumes.is_some(),
             mouth: Mouth::new(),
             ear: Ear::default(),
             next: None,
@@ -176,6 +192,9 @@ impl Caller {
             owed: 0,
             stop: None,
             tool: None,
+            moving: false,
+            handle: None,
+            rest: None,
             watch: Box::new(Watch::new(&plan.scenario.service)),
             plan,
         }
@@ -226,6 +245,7 @@ impl Caller {
     /// `deadline` at the latest. The server's answer is awaited for 5 s more.
     pub fn stop(&mut self, deadline: Micros, now: Micros, out: &mut Vec<Action>) {
         self.advance(now, out);
+        self.stay();
         match self.life {
             Life::Dialling => self.fail(FailureCause::Aborted, true, out),
             Life::Starting => {

@@ -94,34 +94,37 @@ pub(super) struct Tool {
 impl Caller {
     /// Plans the turn after one that was over at `over`, as was `known` then or later; or ends the session.
     pub(super) fn next_turn(&mut self, over: Micros, known: Micros, now: Micros, out: &mut Vec<Action>) {
-        if self.ending {
+        if self.ending && !self.moving {
             self.say_goodbye(now, out);
             return;
         }
-        let mut plan = self.plan.turn(self.turn_number);
-        if plan.is_none() {
-            match self.plan.end {
-                EndKind::KillWorker | EndKind::KillBackend => {
-                    self.turn_number = 0;
-                    plan = self.plan.turn(0);
-                }
-                _ => {
-                    self.end_as_planned(now, out);
-                    return;
-                }
-            }
+        self.next = self.upcoming(over, known).map(Box::new);
+        if self.next.is_none() {
+            self.end_as_planned(now, out);
+            return;
         }
-        self.next = plan.map(|plan| {
-            let at = match plan.wait {
-                Wait::After(wait) => over + wait,
-                Wait::At(at) => at,
-                Wait::Cycle(cycle) => self.last_begin.unwrap_or(over) + cycle,
-            };
-            // Turns of silence without length must not spin.
-            let soonest = if plan.says.is_none() && self.last_begin == Some(over) { after(over, FRAME_US) } else { known };
-            Box::new(Next { at: at.max(soonest), plan })
-        });
         self.turn_number = self.turn_number.wrapping_add(1);
+        if self.moving {
+            self.say_goodbye(now, out);
+        }
+    }
+
+    /// The turn after one that was over at `over`, as was `known` then or later; none when the conversation is over.
+    pub(super) fn upcoming(&mut self, over: Micros, known: Micros) -> Option<Next> {
+        let mut plan = self.plan.turn(self.turn_number);
+        if plan.is_none() && matches!(self.plan.end, EndKind::KillWorker | EndKind::KillBackend) {
+            self.turn_number = 0;
+            plan = self.plan.turn(0);
+        }
+        let plan = plan?;
+        let at = match plan.wait {
+            Wait::After(wait) => over + wait,
+            Wait::At(at) => at,
+            Wait::Cycle(cycle) => self.last_begin.unwrap_or(over) + cycle,
+        };
+        // Turns of silence without length must not spin.
+        let soonest = if plan.says.is_none() && self.last_begin == Some(over) { after(over, FRAME_US) } else { known };
+        Some(Next { at: at.max(soonest), plan })
     }
 
     pub(super) fn begin_turn(&mut self, now: Micros, out: &mut Vec<Action>) {

@@ -125,6 +125,8 @@ pub enum FailureCause {
     Protocol,
     /// The peer ended the session with this error.
     ServerError(ErrorCode),
+    /// The backend did not take up the conversation of a session that it gave up: it knows no such handle, or gave none.
+    NotResumed,
     /// The run was stopped before the session could begin or end.
     Aborted,
     /// The worker process that held it is gone.
@@ -138,6 +140,14 @@ impl FailureCause {
             ErrorCode::Overloaded => Self::Rejected,
             ErrorCode::Draining => Self::Draining,
             code => Self::ServerError(code),
+        }
+    }
+
+    /// Of a session that the peer did not accept although it was to go on from another: services say in many ways that a handle is none.
+    pub(crate) const fn of_resumption(self) -> Self {
+        match self {
+            Self::ServerError(_) | Self::Policy | Self::Eof => Self::NotResumed,
+            other => other,
         }
     }
 }

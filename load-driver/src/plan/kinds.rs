@@ -121,15 +121,23 @@ impl Dialect {
     /// What a caller can say in it, where turns are found so. `custom` says what its templates say: see the profile.
     pub const fn capabilities(self, turn_detection: TurnDetection) -> Capabilities {
         let manual = matches!(turn_detection, TurnDetection::None);
-        let none =
-            Capabilities { commit: false, interrupt: false, cancel: false, heard_ms: false, markers: false, dtmf: false, tools: true };
+        let none = Capabilities {
+            commit: false,
+            interrupt: false,
+            cancel: false,
+            heard_ms: false,
+            markers: false,
+            dtmf: false,
+            tools: true,
+            resume: false,
+        };
         match self {
             Self::Native => Capabilities { interrupt: true, cancel: true, heard_ms: true, markers: true, ..none },
             Self::OpenaiRealtime => Capabilities { commit: true, interrupt: true, cancel: true, heard_ms: true, ..none },
             Self::Twilio => Capabilities { dtmf: true, tools: false, ..none },
             Self::Pipecat => Capabilities { interrupt: true, cancel: true, dtmf: true, ..none },
             // The begin of the caller's activity interrupts; where the server finds the turns it takes no markers.
-            Self::GeminiLive => Capabilities { commit: true, interrupt: manual, markers: manual, ..none },
+            Self::GeminiLive => Capabilities { commit: true, interrupt: manual, markers: manual, resume: true, ..none },
             Self::Ces => Capabilities { dtmf: true, ..none },
             Self::Deepgram => Capabilities { commit: true, ..none },
             Self::Elevenlabs | Self::Custom => none,
@@ -191,6 +199,8 @@ pub struct Capabilities {
     pub dtmf: bool,
     /// Calls of tools and their results.
     pub tools: bool,
+    /// A session that goes on from another.
+    pub resume: bool,
 }
 
 /// What a scenario is meant to show although it is no good end: then it is no failure.

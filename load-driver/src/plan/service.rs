@@ -36,6 +36,7 @@ pub struct Service {
 /// What a dialect that leaves its client a choice asks the backend for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of what the agent is asked to be")]
+#[expect(clippy::struct_excessive_bools, reason = "keys of the profile, each by itself")]
 pub struct Agent {
     /// Name of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,6 +58,9 @@ pub struct Agent {
     pub without_rtvi: bool,
     /// The agent speaks first: its first response answers nobody.
     pub greets: bool,
+    /// Gemini Live: ask for session resumption. When the backend goes away in mid-conversation, the conversation goes on in a session of its own,
+    /// over a new connection.
+    pub resume: bool,
 }
 
 /// Who finds where the user's turns begin and end.

@@ -6,7 +6,7 @@ use proto::{ids::PlanIndex, time::Micros};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{ActTemplate, Claim, EndKind, ScenarioPlan, TurnTemplate, WaitTemplate, index};
+use super::{ActTemplate, Claim, EndKind, Resumption, ScenarioPlan, TurnTemplate, WaitTemplate, first_leg, index};
 use crate::audio::Utterance;
 
 /// One session of the plan; everything in it follows from (profile, seed, index).
@@ -28,6 +28,8 @@ pub struct SessionPlan {
     pub end: EndKind,
     /// Sent to the backend: `run-index`.
     pub client_ref: String,
+    /// Where it takes up the conversation of a session before it.
+    pub resumes: Option<Arc<Resumption>>,
 }
 
 /// A turn with its times drawn.
@@ -152,7 +154,8 @@ impl ScenarioPlan {
         Some(TurnPlan { wait, says, act, response_ms, dtmf: Arc::clone(&template.dtmf) })
     }
 
-    fn turns(&self, draw: &Draw) -> &[TurnTemplate] {
+    /// Turns of a conversation.
+    pub(super) fn turns(&self, draw: &Draw) -> &[TurnTemplate] {
         self.conversations.get(draw.conversation).map_or(&[], |conversation| &conversation.turns)
     }
 
@@ -178,7 +181,7 @@ impl ScenarioPlan {
 impl SessionPlan {
     pub(super) fn new(draw: Draw, seed: u64, start: Micros, scenario: Arc<ScenarioPlan>, client_ref: String) -> Self {
         let Draw { index, conversation, length, end } = draw;
-        Self { index, start, scenario, seed, conversation, length, end, client_ref }
+        Self { index, start, scenario, seed, conversation, length, end, client_ref, resumes: None }
     }
 
     /// Turn `n`, or none when the conversation is over: see [`ScenarioPlan::turn`].
@@ -191,8 +194,8 @@ impl SessionPlan {
         self.scenario.tools(self.conversation)
     }
 
-    fn own(&self) -> Draw {
-        Draw { index: self.index, conversation: self.conversation, length: self.length, end: self.end }
+    pub(super) fn own(&self) -> Draw {
+        Draw { index: first_leg(self.index), conversation: self.conversation, length: self.length, end: self.end }
     }
 }
 

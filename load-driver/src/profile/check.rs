@@ -4,7 +4,7 @@ use super::{Document, Profile, ProfileError, Reach, Scenario, Span, connection, 
 use crate::{
     arrival,
     balance::{Expectation, Prediction},
-    plan::EndKind,
+    plan::{EndKind, MAX_SCENARIOS},
 };
 
 impl Profile {
@@ -23,8 +23,8 @@ impl Profile {
             if self.scenarios.is_empty() {
                 c.here("there is no scenario", "add one under `scenarios`");
             }
-            if self.scenarios.0.len() > usize::from(u16::MAX) {
-                c.here("there are too many scenarios", "write at most 65535");
+            if self.scenarios.0.len() > MAX_SCENARIOS {
+                c.here("there are too many scenarios", format!("write at most {MAX_SCENARIOS}"));
             }
             for (name, scenario) in self.scenarios.iter() {
                 c.within(name, |c| {

@@ -34,6 +34,12 @@ impl Scenario {
                 c.error("turn_detection", message, format!("let the backend find it{or}"));
             });
         }
+        if self.agent.resume && !can.resume {
+            c.within("agent", |c| {
+                let message = format!("the dialect `{name}` has no word for a session that goes on from another");
+                c.error("resume", message, "drop `resume`, or set `dialect` to gemini_live");
+            });
+        }
         if self.markers && !can.markers {
             let with = if self.dialect.capabilities(TurnDetection::None).markers {
                 ("where the server finds the turns", "drop `markers`, or set `agent: {turn_detection: none}`")

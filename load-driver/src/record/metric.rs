@@ -11,6 +11,8 @@ pub enum Metric {
     Connect,
     /// Scheduled arrival to session accepted.
     SessionStartup,
+    /// Old connection over to the acceptance of the session that goes on with its conversation.
+    Resumption,
     /// Scheduled arrival to the agent's first transcript or audible audio.
     TimeToFirstStream,
     /// End of the user's speech to the server's word that it is over.
@@ -43,9 +45,10 @@ pub enum Metric {
 
 impl Metric {
     /// In the order of every table.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Connect,
         Self::SessionStartup,
+        Self::Resumption,
         Self::TimeToFirstStream,
         Self::Endpointing,
         Self::TurnResponse,
@@ -67,6 +70,7 @@ impl Metric {
         match self {
             Self::Connect => "connect",
             Self::SessionStartup => "session_startup",
+            Self::Resumption => "resumption",
             Self::TimeToFirstStream => "time_to_first_stream",
             Self::Endpointing => "endpointing",
             Self::TurnResponse => "turn_response",
@@ -153,11 +157,15 @@ pub enum Counter {
     PacedWallUs,
     /// Announcements that the session will be ended by the server.
     GoingAways,
+    /// Sessions that took up the conversation of one before them.
+    SessionsResumed,
+    /// Turns that nobody spoke because the conversation found no session to go on in; of conversations without an end, one.
+    TurnsUnspoken,
 }
 
 impl Counter {
     /// In the order of every table.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::FramesSent,
         Self::FramesReceived,
         Self::Turns,
@@ -183,6 +191,8 @@ impl Counter {
         Self::PacedMediaUs,
         Self::PacedWallUs,
         Self::GoingAways,
+        Self::SessionsResumed,
+        Self::TurnsUnspoken,
     ];
 
     /// As in profiles and files.
@@ -213,6 +223,8 @@ impl Counter {
             Self::PacedMediaUs => "paced_media_us",
             Self::PacedWallUs => "paced_wall_us",
             Self::GoingAways => "going_aways",
+            Self::SessionsResumed => "sessions_resumed",
+            Self::TurnsUnspoken => "turns_unspoken",
         }
     }
 }

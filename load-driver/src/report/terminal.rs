@@ -329,6 +329,7 @@ fn hint(cause: &str) -> Option<&'static str> {
         "too_many_files" => "raise the limit of open files (ulimit -n)",
         "tls" => "check the scheme and the certificates (connection.ca, --ca; certificate and key)",
         "not_an_agent" => "what answers does not speak this protocol; check target, dialect and path",
+        "not_resumed" => "the backend did not go on with a session that it gave up; turns_unspoken counts what was not said",
         "unauthorized" => "check the key (connection.headers, --header 'Authorization: Bearer ${NAME}')",
         "not_found" => "check the path of the target and the dialect",
         "rejected" => "the backend is full or limits the rate; ask for fewer sessions, or more slowly",

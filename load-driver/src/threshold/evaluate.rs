@@ -111,7 +111,9 @@ pub fn whole_of(counter: Counter) -> Option<Counter> {
         | Counter::ServerErrors
         | Counter::SpeechUs
         | Counter::PacedWallUs
-        | Counter::GoingAways => None,
+        | Counter::GoingAways
+        | Counter::SessionsResumed
+        | Counter::TurnsUnspoken => None,
     }
 }
 

@@ -236,6 +236,7 @@ impl Dialect for Realtime {
             | ServerEvent::Transcript { last: false, .. }
             | ServerEvent::Ack { .. }
             | ServerEvent::Mark { .. }
+            | ServerEvent::Resumable { .. }
             | ServerEvent::GoingAway { .. }
             | ServerEvent::Ended(_) => {}
         }

@@ -381,6 +381,7 @@ impl Watch {
             | ServerEvent::ToolCancel { .. }
             | ServerEvent::Context { .. }
             | ServerEvent::Mark { .. }
+            | ServerEvent::Resumable { .. }
             | ServerEvent::GoingAway { .. }
             | ServerEvent::Error(_)
             | ServerEvent::Ended(_) => {}

@@ -7,6 +7,7 @@ mod foreign;
 mod inferred;
 mod interruptions;
 mod link;
+mod moving;
 mod random;
 mod turns;
 
@@ -94,6 +95,7 @@ pub(super) fn plan(scenario: ScenarioPlan) -> SessionPlan {
         length: None,
         end: EndKind::Graceful,
         client_ref: "run-7".to_owned(),
+        resumes: None,
     }
 }
 

@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use proto::{frame::ClientEvent, time::Micros};
 
-use super::{Core, Flow, PAUSE_AFTER_FAILURE, Phase, Slot};
+use super::{Core, Flow, PAUSE_AFTER_FAILURE, Phase, Slot, departing::at_stake};
 use crate::{
     caller::Action,
     ledger::{Finish, LedgerEvent},
-    plan::EndKind,
+    plan::{EndKind, Resumption},
     record::Counter,
     transport::{CLOSE_BOUND, How, Link, Remains, Unsent},
 };
@@ -20,6 +20,7 @@ impl Core {
         let mut failed = None;
         let mut retry = false;
         let mut forced = false;
+        let mut rest = None;
         for action in actions.drain(..) {
             let Some(slot) = self.slots.get_mut(key) else { break };
             let scenario = slot.start.scenario;
@@ -56,6 +57,7 @@ impl Core {
                     forced = true;
                     self.end_of(key, How::Cancel);
                 }
+                Action::Resume(resumption) => rest = Some(*resumption),
                 Action::Accepted(accepted) => {
                     slot.accepted = true;
                     if let Some(granted) = &mut slot.granted {
@@ -71,6 +73,9 @@ impl Core {
                 Action::Failed(cause) => {
                     failed = Some(true);
                     retry = self.may_retry(key, cause);
+                    if !retry && let Some(slot) = self.slots.get(key) {
+                        self.recorder.count(scenario, Counter::TurnsUnspoken, at_stake(slot.caller.plan(), cause));
+                    }
                     self.log_of(key, now, if retry { LedgerEvent::Retried { cause } } else { LedgerEvent::Failed { cause } });
                 }
             }
@@ -83,7 +88,7 @@ impl Core {
         if retry {
             self.retry(key, inside);
         } else {
-            self.free(key, now, failed, inside);
+            self.free(key, now, failed, inside, rest);
         }
         if forced || failed { Flow::Stop } else { Flow::Drain }
     }
@@ -99,10 +104,16 @@ impl Core {
         }
     }
 
-    /// The session is over: its lane goes on with the next.
-    pub(super) fn free(&mut self, key: usize, now: Micros, failed: bool, inside: bool) {
+    /// The session is over: its lane goes on with the `rest` of its conversation, or with the next.
+    pub(super) fn free(&mut self, key: usize, now: Micros, failed: bool, inside: bool, rest: Option<Resumption>) {
         let Some(slot) = self.take_out(key, inside) else { return };
         if self.phase == Phase::Running {
+            // Who was to be told to stop by now is stopped.
+            let rest = rest.filter(|_| now < slot.stop_at);
+            if let Some(session) = rest.and_then(|rest| slot.caller.plan().successor(rest, now)) {
+                self.resume(slot.start, session, now);
+                return;
+            }
             let at = if failed { now + PAUSE_AFTER_FAILURE } else { now };
             self.agenda.repeat(slot.start, &slot.lane, at);
         }
