@@ -217,6 +217,7 @@ impl Dialect for OpenaiRealtime {
             | ClientEvent::Speech(_)
             | ClientEvent::Hint(_)
             | ClientEvent::Played { .. }
+            | ClientEvent::GiveUp { .. }
             | ClientEvent::Digit(_) => {}
         }
     }
