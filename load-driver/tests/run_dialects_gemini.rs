@@ -86,8 +86,10 @@ thresholds: {sessions_failed: ['rate==0']}
 ";
     // Told a tenth of that before.
     let backend = Backend::start(&["--max-duration", "4s"]);
-    let done = Run::of(profile).against(&backend).finish().exits(0);
+    let done = Run::of(profile).against(&backend).finish().exits(106).says("ended early by the backend");
     assert_eq!(done.findings(), []);
+    // Not one turn was spoken, though each session came to a good end.
+    assert_eq!(done.count("/counts/sessions_cut_short"), done.count("/funnel/completed"), "{}", done.shown());
     let snapshot = backend.eventually("both sessions end", |snapshot| snapshot.active == 0);
     assert_eq!(snapshot.ended.get("completed"), Some(&snapshot.started));
     assert!(snapshot.started >= 2);

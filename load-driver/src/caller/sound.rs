@@ -23,6 +23,9 @@ use crate::{
 /// A pause that may be the agent's wait for a tool; between words it is shorter.
 const RESUMES: Duration = Duration::from_millis(200);
 
+/// After a sound that overlapped the user's, silence of this length makes the next one an onset of its own: longer than the hole of an echo that is late on
+/// its way.
+const OWN_ONSET: Duration = Duration::from_millis(500);
 /// What began while the user spoke, and that nobody names, is an answer only if it goes on for so long after the user: an echo, however long its
 /// way over networks and jitter buffers, is over by then, and so is an "uh-huh".
 const GOES_BEYOND: Duration = Duration::from_secs(1);
@@ -200,7 +203,7 @@ impl Caller {
         };
         if unnamed && open.audible == Audible::Early {
             // An answer has an onset of its own, after the user's end and a silence.
-            if now - heard_before.max(end.actual) < RESUMES {
+            if now - heard_before.max(end.actual) < OWN_ONSET {
                 self.judge_early();
                 return;
             }
