@@ -178,9 +178,10 @@ impl Ear {
         if response.0 != self.response || response.0 <= self.ended {
             return Heard::Old;
         }
-        let (voice, into) = match self.audible {
-            true => (Voice::More, 0),
-            false => audible(format, &audio.payload).map_or((Voice::Silent, 0), |into| (Voice::First, into)),
+        let (voice, into) = if self.audible {
+            (Voice::More, 0)
+        } else {
+            audible(format, &audio.payload).map_or((Voice::Silent, 0), |into| (Voice::First, into))
         };
         let played = after(self.playout.place(now), into);
         self.audible |= voice == Voice::First;

@@ -70,7 +70,7 @@ impl Caller {
     pub(super) fn hear_stream(&mut self, at: Micros, now: Micros, out: &mut Vec<Action>) {
         if !self.streamed {
             self.streamed = true;
-            self.measure_heard(self.from_start(Metric::TimeToFirstStream, at), now, out);
+            self.measure_heard(self.since_start(Metric::TimeToFirstStream, at), now, out);
         }
     }
 

@@ -85,11 +85,11 @@ impl Caller {
 
     /// A sample from the scheduled arrival and from the dial.
     pub(super) fn measure_from_start(&self, metric: Metric, now: Micros, out: &mut Vec<Action>) {
-        out.push(Action::Measure(self.from_start(metric, now)));
+        out.push(Action::Measure(self.since_start(metric, now)));
     }
 
     /// From the scheduled arrival and from the dial.
-    pub(super) fn from_start(&self, metric: Metric, to: Micros) -> Sample {
+    pub(super) fn since_start(&self, metric: Metric, to: Micros) -> Sample {
         Sample { metric, intended: self.plan.start, actual: self.dialed, to }
     }
 
