@@ -86,8 +86,10 @@ thresholds: {sessions_failed: ['rate==0']}
 ";
     // Told a tenth of that before.
     let backend = Backend::start(&["--max-duration", "4s"]);
-    let done = Run::of(profile).against(&backend).finish().exits(0);
+    let done = Run::of(profile).against(&backend).finish().exits(106).says("ended early by the backend");
     assert_eq!(done.findings(), []);
+    // Not one turn was spoken, though each session came to a good end.
+    assert_eq!(done.count("/counts/sessions_cut_short"), done.count("/funnel/completed"), "{}", done.shown());
     let snapshot = backend.eventually("both sessions end", |snapshot| snapshot.active == 0);
     assert_eq!(snapshot.ended.get("completed"), Some(&snapshot.started));
     assert!(snapshot.started >= 2);
@@ -170,14 +172,31 @@ fn serve(stream: TcpStream) -> Result<(), Box<tungstenite::Error>> {
     }
 }
 
+/// Each session is over in order before a word was said: nothing of that is a pass, nor a reason to dial as fast as the machine can.
+#[test]
+fn sessions_that_the_backend_sends_away_are_cut_short_and_their_turns_missed() {
+    let url = format!("ws://{}", forgetful());
+    let profile = resuming("").replace("agent: {resume: true}", "agent: {}").replace(", sessions_resumed: ['count>1']", "");
+    let done = Run::of(&profile).with("--target").with(&url).finish().exits(106).says("ended early by the backend");
+    let cut = done.count("/counts/sessions_cut_short");
+    assert_eq!(done.count("/counts/turns_missed"), 9 * cut, "{}", done.shown());
+    // Two lanes for a second, each with a second between its sessions.
+    assert!((2..=4).contains(&cut), "{}", done.shown());
+    assert_eq!(done.count("/funnel/completed"), cut, "{}", done.shown());
+}
+
 #[test]
 fn a_conversation_that_the_backend_does_not_take_back_is_a_failure_that_counts_its_turns() {
     let url = format!("ws://{}", forgetful());
-    let done = Run::of(&resuming("")).with("--target").with(&url).finish().exits(99).says("not_resumed");
+    let done = Run::of(&resuming("")).with("--target").with(&url).finish().exits(106).says("not_resumed");
     let errors = done.at("/errors").as_object().expect("a map");
     assert_eq!(errors.keys().collect::<Vec<_>>(), ["not_resumed"], "{}", done.shown());
     let failed = errors["not_resumed"].as_u64().expect("a number");
     assert!(failed >= 2, "{}", done.shown());
-    assert_eq!(done.count("/counts/turns_unspoken"), 9 * failed, "{}", done.shown());
-    assert_eq!((done.count("/counts/turns"), done.count("/counts/sessions_resumed")), (0, 0));
+    assert!(done.at("/exit/reasons").as_array().is_some_and(|reasons| reasons.len() == 2), "the thresholds too\n{}", done.shown());
+    // None was spoken, and each was due.
+    for counter in ["turns_unspoken", "turns_missed", "turns"] {
+        assert_eq!(done.count(&format!("/counts/{counter}")), 9 * failed, "{counter}\n{}", done.shown());
+    }
+    assert_eq!(done.count("/counts/sessions_resumed"), 0);
 }

@@ -73,6 +73,11 @@ pub enum ClientEvent {
         /// As in [`ServerEvent::Mark`].
         name: String,
     },
+    /// A response was heard, and its end is waited for no longer: what comes after the next words of the user is another, whatever the wire tells.
+    GiveUp {
+        /// The response.
+        response: ResponseId,
+    },
     /// A key of the telephone: `0` to `9`, `*`, `#`, `A` to `D`.
     Digit(char),
     /// Answer to a tool call.

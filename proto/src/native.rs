@@ -108,6 +108,7 @@ pub fn client_message(event: ClientEvent) -> Option<v1::ClientMessage> {
         | ClientEvent::Respond(_)
         | ClientEvent::Truncate { .. }
         | ClientEvent::Played { .. }
+        | ClientEvent::GiveUp { .. }
         | ClientEvent::Digit(_) => return None,
     };
     Some(v1::ClientMessage { event: Some(event) })

@@ -66,16 +66,25 @@ impl Caller {
         }
     }
 
-    /// The agent's first transcript or audible audio.
-    pub(super) fn hear_stream(&mut self, now: Micros, out: &mut Vec<Action>) {
+    /// The agent's first transcript or audible audio, heard `at` that time.
+    pub(super) fn hear_stream(&mut self, at: Micros, now: Micros, out: &mut Vec<Action>) {
         if !self.streamed {
             self.streamed = true;
-            self.measure_from_start(Metric::TimeToFirstStream, now, out);
+            self.measure_heard(self.since_start(Metric::TimeToFirstStream, at), now, out);
+        }
+    }
+
+    /// Measures what is heard at `sample.to`, now or later.
+    pub(super) fn measure_heard(&mut self, sample: Sample, now: Micros, out: &mut Vec<Action>) {
+        if sample.to <= now {
+            out.push(Action::Measure(sample));
+        } else {
+            self.ear.playout.will_be_heard(sample);
         }
     }
 
     fn hear_transcript(&mut self, turn: TurnId, last: bool, now: Micros, out: &mut Vec<Action>) {
-        self.hear_stream(now, out);
+        self.hear_stream(now, now, out);
         self.ear.understood(turn);
         let Some(open) = self.turn.as_mut().filter(|open| open.is(turn)) else { return };
         if let Some(onset) = open.onset.filter(|onset| onset.intended <= now && !open.transcript_first) {
@@ -158,11 +167,17 @@ impl Caller {
             self.settled(stopped, now, out);
         }
         self.end_greeting(response, status, now);
+        self.judge_early();
         let Some(open) = self.turn.as_mut().filter(|open| open.answer == Some(response)) else { return };
         // An unplanned call is answered at once: what is heard after it in the same response is the agent's word on the result already.
         let more_to_come =
             self.tool.as_ref().is_some_and(|tool| tool.planned || status == ResponseStatus::Completed && last_came <= tool.answered);
         if open.audible != Audible::Yes || more_to_come {
+            if open.audible == Audible::Early && Ear::is_unnamed(response) {
+                // It spoke into the user's words, and was no answer to them.
+                self.ear.forget_last();
+                out.push(Action::Count(Counter::ResponsesSpurious, 1));
+            }
             open.act_at = Micros::NEVER;
             open.answer = None;
             open.audible = Audible::NotYet;

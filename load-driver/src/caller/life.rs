@@ -7,7 +7,7 @@ use proto::{
     time::Micros,
 };
 
-use super::{Action, Caller, Life, sound::Greeting, stop::Stopped};
+use super::{Action, Caller, Life, moving::in_order, sound::Greeting, stop::Stopped, turn::Audible};
 use crate::{
     ledger::{FailureCause, Finish},
     plan::{EndKind, TurnDetection},
@@ -85,7 +85,12 @@ impl Caller {
 
     /// A sample from the scheduled arrival and from the dial.
     pub(super) fn measure_from_start(&self, metric: Metric, now: Micros, out: &mut Vec<Action>) {
-        out.push(Action::Measure(Sample { metric, intended: self.plan.start, actual: self.dialed, to: now }));
+        out.push(Action::Measure(self.since_start(metric, now)));
+    }
+
+    /// From the scheduled arrival and from the dial.
+    pub(super) fn since_start(&self, metric: Metric, to: Micros) -> Sample {
+        Sample { metric, intended: self.plan.start, actual: self.dialed, to }
     }
 
     /// The deadline of the state of life has come.
@@ -151,7 +156,7 @@ impl Caller {
         self.mouth.flush(out);
         self.mouth.close();
         self.user_ends(now, out);
-        self.ear.playout.forget_marks();
+        self.ear.playout.forget();
         self.next = None;
         self.greeting = None;
         self.tool = None;
@@ -163,13 +168,20 @@ impl Caller {
 
     /// Over, after acceptance.
     pub(super) fn end(&mut self, finish: Finish, drop: bool, now: Micros, out: &mut Vec<Action>) {
+        self.hear_the_last(finish, now);
+        let cut = self.turn.take_if(|_| self.cut && !self.moving && self.life == Life::Live && in_order(finish));
+        if let Some(turn) = &cut {
+            // Who had no answer yet never gets one: that is no end of the session's, but the backend's.
+            let how = if turn.audible == Audible::Yes { Counter::TurnsInterrupted } else { Counter::TurnsMissed };
+            out.push(Action::Count(how, 1));
+        }
         self.fall_silent(now, out);
         if let Some(stop) = self.stop.take().filter(|stop| stop.settle() == Stopped::Yes) {
             Self::stopped(&stop, Stopped::Yes, now, out);
         }
         let verdict = self.watch.close(finish, now);
         out.extend(verdict.map(Action::Voice));
-        let finish = self.hand_over(finish, out);
+        let finish = self.hand_over(finish, cut.is_some(), out);
         self.finish(Action::Ended(finish), drop, out);
     }
 

@@ -13,7 +13,7 @@
 //! | live | planned end of an abrupt kind: length over, in mid-turn too, or conversation over | `Force`; **ended** (forced) |
 //! | live | planned end by a kill | talks on, from the top of the conversation if need be, until closed |
 //! | live | fatal error | says nothing more; leaving |
-//! | live | `GoingAway` | says goodbye between turns, or when the time that is left is nearly over |
+//! | live | `GoingAway` | says goodbye between turns, or when the time that is left is nearly over; turns that were still due are missed |
 //! | live, leaving | `Ended` | **ended** (goodbye if we said ours and no fatal error came, else by server) |
 //! | live, leaving | closed; second `Accepted`; no `Ended` within 5 s | **ended** (lost) |
 //!
@@ -32,6 +32,8 @@
 //!
 //! What happened is known by response and turn numbers, so that a late answer to a missed turn never passes for the next one's. A
 //! response that begins before the user's speech is over can end the turn, but is no measure of `turn_response`.
+//! Where nobody names responses one that begins so is an answer only if it goes on well after the user, or has an onset of its own after a silence: an
+//! echo is none. An answer is heard when it is played, which for a burst is later than it came.
 //!
 //! # A conversation that goes on
 //! Where the plan has session resumption, what is left of the conversation when the backend goes away is packed before anything is forgotten, and
@@ -114,6 +116,7 @@ enum Life {
 
 /// One synthetic person in one session.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what was seen of the session, each by itself")]
 pub struct Caller {
     plan: SessionPlan,
     dialed: Micros,
@@ -143,6 +146,10 @@ pub struct Caller {
     tool: Option<Box<Tool>>,
     /// The backend goes away, and the conversation is to go on elsewhere.
     moving: bool,
+    /// The backend ends the session, and the plan had more in mind.
+    cut: bool,
+    /// It did, in order, and the conversation went on nowhere.
+    cut_short: bool,
     /// What the backend would go on from, as it said last.
     handle: Option<Box<str>>,
     /// What is left of the conversation, once the session is to end.
@@ -155,6 +162,7 @@ pub struct Caller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     Life,
+    Heard,
     StopBy,
     SpeechEnd,
     Tool,
@@ -193,6 +201,8 @@ impl Caller {
             stop: None,
             tool: None,
             moving: false,
+            cut: false,
+            cut_short: false,
             handle: None,
             rest: None,
             watch: Box::new(Watch::new(&plan.scenario.service)),
@@ -285,6 +295,11 @@ impl Caller {
         self.mouth.speaking()
     }
 
+    /// The backend ended the session in order before its plan was over, and nothing goes on from it.
+    pub fn cut_short(&self) -> bool {
+        self.cut_short
+    }
+
     /// True once `Ended` or `Failed` was emitted.
     pub fn over(&self) -> bool {
         self.life == Life::Over
@@ -300,6 +315,7 @@ impl Caller {
         let missed = turn.filter(|_| tool == Micros::NEVER).map_or(Micros::NEVER, |turn| turn.deadline);
         let mut first = (self.deadline, Due::Life);
         for (at, due) in [
+            (self.ear.playout.heard_due(), Due::Heard),
             (self.stop_by, Due::StopBy),
             (self.mouth.speech_end_due(), Due::SpeechEnd),
             (tool, Due::Tool),
@@ -329,6 +345,7 @@ impl Caller {
             }
             match due {
                 Due::Life => self.life_due(now, out),
+                Due::Heard => out.extend(self.ear.playout.heard(at).map(Action::Measure)),
                 Due::StopBy => self.stop_due(now, out),
                 Due::SpeechEnd => self.speech_ended(out),
                 Due::Tool => self.answer_tool(at, out),

@@ -199,6 +199,7 @@ impl Caller {
             }
             turn.deadline = edge.intended + self.plan.scenario.response_timeout;
         }
+        self.judge_early();
         if self.plan.scenario.commits() {
             out.push(Action::Send(ClientEvent::Commit));
             out.push(Action::Send(ClientEvent::Respond(ResponseWish::default())));
@@ -232,6 +233,11 @@ impl Caller {
     fn close_turn(&mut self, how: Counter, out: &mut Vec<Action>) {
         let turn = self.turn.take();
         let audible = turn.filter(|turn| turn.audible == Audible::Yes).and_then(|turn| turn.answer);
+        if how == Counter::TurnsMissed
+            && let Some(response) = audible.filter(|response| !Ear::is_unnamed(*response))
+        {
+            out.push(Action::Send(ClientEvent::GiveUp { response }));
+        }
         self.watch.turn_over(how == Counter::TurnsMissed, audible.map(|response| response.0));
         // An answer that is still to come is late, but answers somebody.
         if how == Counter::TurnsMissed || self.tool.take().is_some() {

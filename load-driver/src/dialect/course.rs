@@ -94,6 +94,13 @@ impl Course {
         }
     }
 
+    /// The end of the answer under way is waited for no longer: what comes from here on is of another.
+    pub(super) const fn give_up(&mut self) {
+        if matches!(self.response, Response::Open(_)) {
+            self.response = Response::None;
+        }
+    }
+
     /// What comes from here on is no longer of the response that was interrupted.
     pub(super) fn forget_interrupted(&mut self) {
         if self.response == Response::Interrupted {

@@ -46,9 +46,16 @@ pub struct ScenarioPlan {
     pub start_timeout: Duration,
     /// What this scenario is for: no error.
     pub expect: Option<Expect>,
+    /// When the run itself has backends of it drain: from, to.
+    pub drains: Vec<(Micros, Micros)>,
 }
 
 impl ScenarioPlan {
+    /// The plan itself is what makes the backend end a session now, or may be.
+    pub fn wants_ends(&self, now: Micros) -> bool {
+        self.expect == Some(Expect::TimedOut) || self.drains.iter().any(|(from, to)| (*from..=*to).contains(&now))
+    }
+
     /// Callers say where their turns are over, and ask for the answers: nobody else finds them.
     pub fn commits(&self) -> bool {
         self.service.agent.turn_detection == TurnDetection::None && !self.markers

@@ -33,6 +33,18 @@ pub struct Service {
     pub connection: Connection,
 }
 
+impl Service {
+    /// Its backend says when a response that was said in full is over: of `custom` the description decides, by a rule `turn_end`.
+    pub fn signals_ends(&self) -> bool {
+        self.dialect.signals_ends() || self.custom.as_ref().is_some_and(|script| script.names_ends)
+    }
+
+    /// Nobody says where responses begin and end, or not so that it could be relied on: the caller tells by the audio ([`crate::caller`]).
+    pub fn infers_responses(&self) -> bool {
+        self.dialect.infers_responses() || self.custom.as_ref().is_some_and(|script| !script.names_ends)
+    }
+}
+
 /// What a dialect that leaves its client a choice asks the backend for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of what the agent is asked to be")]

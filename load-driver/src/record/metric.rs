@@ -110,11 +110,11 @@ pub enum Counter {
     FramesSent,
     /// Audio received, in frames of 20 ms.
     FramesReceived,
-    /// User turns begun.
+    /// User turns begun, and those that were due and never begun ([`Self::TurnsUnspoken`]).
     Turns,
     /// Turns that got their answer.
     TurnsAnswered,
-    /// Turns whose answer did not come in time.
+    /// Turns whose answer did not come in time, or never could: those that nobody spoke are among them.
     TurnsMissed,
     /// Turns cut short by the session's end, or by the user, who spoke again before the agent began: kept, not failures.
     TurnsInterrupted,
@@ -159,13 +159,16 @@ pub enum Counter {
     GoingAways,
     /// Sessions that took up the conversation of one before them.
     SessionsResumed,
-    /// Turns that nobody spoke because the conversation found no session to go on in; of conversations without an end, one.
+    /// Of the missed: turns that were due in the plan and never begun, for the backend ended the session in order before them, or the conversation
+    /// found no session to go on in; of conversations without an end, one.
     TurnsUnspoken,
+    /// Sessions that the backend ended in order before their conversation was over, and that went on in no other.
+    SessionsCutShort,
 }
 
 impl Counter {
     /// In the order of every table.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::FramesSent,
         Self::FramesReceived,
         Self::Turns,
@@ -193,7 +196,13 @@ impl Counter {
         Self::GoingAways,
         Self::SessionsResumed,
         Self::TurnsUnspoken,
+        Self::SessionsCutShort,
     ];
+
+    /// So many turns were due and nobody spoke them: what to count.
+    pub const fn unspoken(turns: u64) -> [(Self, u64); 3] {
+        [(Self::Turns, turns), (Self::TurnsMissed, turns), (Self::TurnsUnspoken, turns)]
+    }
 
     /// As in profiles and files.
     pub const fn name(self) -> &'static str {
@@ -225,6 +234,7 @@ impl Counter {
             Self::GoingAways => "going_aways",
             Self::SessionsResumed => "sessions_resumed",
             Self::TurnsUnspoken => "turns_unspoken",
+            Self::SessionsCutShort => "sessions_cut_short",
         }
     }
 }

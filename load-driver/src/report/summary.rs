@@ -376,9 +376,7 @@ impl Summary {
         when(self.workers_lost > 0, Exit::Degraded);
         when(self.thresholds.iter().any(|t| !t.ok), Exit::ThresholdFailed);
         when(self.voice.failing().next().is_some(), Exit::ThresholdFailed);
-        // Nothing that was tried came to be, and neither the plan nor the user wanted that: whatever else holds, nothing was tested.
-        let f = &self.funnel;
-        when(f.requested > 0 && f.established == 0 && f.sessions_failed() > 0, Exit::TargetUnusable);
+        when(broken(build::WORKS), Exit::TargetUnusable);
         reasons.retain(|r| *r != Exit::Ok);
         reasons.sort_unstable();
         reasons.dedup();

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     balance::Balance,
     plan::{Dialect, Protocol},
-    record::histogram::LIMIT_US,
+    record::{Counter, histogram::LIMIT_US},
     threshold::{Status, ThresholdResult, Unit},
     voice::{VoiceSection, VoiceStatus},
 };
@@ -211,6 +211,7 @@ fn funnel(s: &Summary, style: Style) -> String {
         ("of these aborted", f.aborted),
         ("of these refused as planned", f.refused_as_planned),
         ("dropped by a kill", f.dropped),
+        ("ended early by the backend", s.counts.get(Counter::SessionsCutShort.name()).copied().unwrap_or(0)),
         ("never dialled", f.waiting),
         ("never answered", f.dialling),
         ("never over", f.live),

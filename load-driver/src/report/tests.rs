@@ -12,7 +12,7 @@ use super::{
 use crate::{
     engine::IntervalReport,
     ledger::{FailureCause, Finish, Funnels, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId},
-    plan::{Dialect, EndKind, Protocol},
+    plan::{Dialect, EndKind, Expect, Protocol},
     record::{Counter, Measurements, Metric, Registry, Sample, ScenarioLabel, ShardRecorder},
     system::{ProcessTrack, SaturationLimits},
     threshold::{Monitor, Spec, Threshold},
@@ -23,7 +23,7 @@ const LIMITS: SaturationLimits = SaturationLimits { lag_p99_ms: 10.0, cores: 2.0
 
 fn labels() -> Vec<ScenarioLabel> {
     [("talk", Protocol::Grpc, Dialect::Native), ("listen", Protocol::Websocket, Dialect::Twilio)]
-        .map(|(name, protocol, dialect)| ScenarioLabel { name: name.into(), protocol, dialect })
+        .map(|(name, protocol, dialect)| ScenarioLabel { name: name.into(), protocol, dialect, expect: None })
         .into()
 }
 
@@ -308,6 +308,65 @@ fn a_run_that_established_nothing_does_not_pass() {
     assert_eq!(summary(&registry, &funnels(ledger), Known::default(), &[]).exit.code, 106);
 }
 
+/// Two scenarios of one session each, and what was counted in the first.
+fn verdict_of(ends: [LedgerEvent; 2], counts: &[(Counter, u64)], expect: Option<Expect>) -> (u8, Option<String>) {
+    let mut labels = labels();
+    labels[0].expect = expect;
+    let mut registry = Registry::new(START, labels);
+    let mut recorder = ShardRecorder::new(2);
+    counts.iter().for_each(|(counter, n)| recorder.count(0, *counter, *n));
+    let scenarios = recorder.take();
+    let to_us = START + 1_000_000;
+    registry.add(IntervalReport { shard: 0, from_us: START, to_us, active: 1, speaking: 0, warmup: false, scenarios });
+    registry.finish();
+    let mut ledger = ledger();
+    for (index, end) in (0u8..).zip(ends) {
+        session(&mut ledger, index.into(), index.into(), Some(end));
+    }
+    let summary = summary(&registry, &funnels(ledger), Known::default(), &[]);
+    let why = summary.invariants.iter().find(|i| i.name == build::WORKS && i.holds == Some(false)).map(|i| i.detail.clone());
+    (summary.exit.code, why)
+}
+
+#[test]
+fn a_run_in_which_nothing_worked_does_not_pass() {
+    let ends = |finish| LedgerEvent::Ended { finish };
+    let (lost, cut) = (|| ends(Finish::Lost(FailureCause::Eof)), || ends(Finish::Forced(EndKind::TcpRst)));
+    let says = |text: &str| (106, Some(text.to_owned()));
+    let good = (0, None);
+    assert_eq!(verdict_of([lost(), lost()], &[], None), says("every session that was accepted failed: 2"));
+    assert_eq!(verdict_of([lost(), completed()], &[], None), good, "one of two is for a threshold to judge");
+    let turns = |missed, answered| {
+        let turns = 4;
+        vec![(Counter::Turns, turns), (Counter::TurnsMissed, missed), (Counter::TurnsAnswered, answered)]
+    };
+    let not_one = says("4 turns were due, and not one was answered");
+    assert_eq!(verdict_of([completed(), completed()], &turns(4, 0), None), not_one);
+    assert_eq!(verdict_of([completed(), completed()], &turns(1, 0), None), not_one, "others were cut");
+    assert_eq!(verdict_of([completed(), completed()], &turns(3, 1), None), good);
+    assert_eq!(verdict_of([lost(), cut()], &turns(0, 0), None), not_one, "one failed, the other was cut in its turn");
+    // The plan cut them all before an answer could come, or wants what it sees.
+    assert_eq!(verdict_of([cut(), cut()], &turns(0, 0), None), good);
+    let timed_out = ends(Finish::ByServer(Outcome::TimedOut));
+    assert_eq!(verdict_of([timed_out, completed()], &turns(4, 0), Some(Expect::TimedOut)).1, None);
+}
+
+#[test]
+fn sessions_that_the_backend_ended_early_are_shown() {
+    let (mut registry, ledger) = recorded();
+    let mut recorder = ShardRecorder::new(2);
+    recorder.count(0, Counter::SessionsCutShort, 3);
+    let (from_us, to_us) = (START + 10_000_000, START + 11_000_000);
+    registry.add(IntervalReport { shard: 0, from_us, to_us, active: 1, speaking: 0, warmup: false, scenarios: recorder.take() });
+    registry.finish();
+    let funnels = funnels(ledger);
+    let thresholds = judged(&registry, &funnels, &[("sessions_cut_short", "count==0")]);
+    let summary = summary(&registry, &funnels, Known { thresholds, ..known(&registry) }, &[]);
+    assert_eq!(summary.exit.code, 99);
+    let shown = terminal::render(&summary, Style::default());
+    assert!(shown.lines().any(|line| line.contains("ended early by the backend") && line.contains(" 3 ")), "{shown}");
+}
+
 #[test]
 fn a_session_that_is_never_over_is_a_fault_unless_the_run_was_cut_short() {
     let registry = Registry::new(START, labels());
@@ -342,12 +401,12 @@ fn the_json_reads_back() {
 #[test]
 fn junit_has_a_case_per_threshold_and_invariant() {
     let xml = junit::render(&bad()).unwrap();
-    assert_eq!(xml.matches("<testcase ").count(), 4 + 6 + 1);
+    assert_eq!(xml.matches("<testcase ").count(), 4 + 7 + 1);
     // turn_response, barge_in_stop (no data), sessions_failed; counters, generator, workers; the verdict.
     assert_eq!(xml.matches("<failure").count(), 3 + 3 + 1);
     assert!(xml.contains(r#"<failure message="nothing was measured, so nothing was proven" type="no data"/>"#), "{xml}");
     let green = junit::render(&good()).unwrap();
-    assert!(!green.contains("<failure") && green.matches("<testcase ").count() == 3 + 6 + 1);
+    assert!(!green.contains("<failure") && green.matches("<testcase ").count() == 3 + 7 + 1);
     // Counters that nobody could read are neither green nor red.
     assert!(junit::render(&empty()).unwrap().contains("<skipped"));
 }

@@ -172,10 +172,10 @@ impl Watch {
         let dialect = service.dialect;
         Self {
             terms: Terms {
-                named: !dialect.infers_responses(),
+                named: !service.infers_responses(),
                 tells_old: dialect.tells_old_audio(),
                 onset_drops: dialect.onset_drops_answers(),
-                ends: dialect.signals_ends(),
+                ends: service.signals_ends(),
                 shows: dialect.shows_what_was_heard(),
                 greets: service.agent.greets,
                 in_order: dialect.answers_goodbye(),
@@ -270,7 +270,7 @@ impl Watch {
             }
         } else if let Some(number) = audible {
             if self.terms.ends && number == self.response.number && self.response.ended.is_none() {
-                self.verdict.tested.insert(VoiceFault::NoTurnEnd);
+                // Neither found nor cleared of it before something else is heard.
                 self.unended = Some(number);
             }
         } else if let Some((before, since)) = turn
@@ -313,7 +313,8 @@ impl Watch {
         let at_once = self.left.is_some_and(|left| now.since(left) <= AT_ONCE);
         let alive = said_goodbye && (self.terms.in_order || at_once) || matches!(finish, Finish::Forced(_)) && self.quiet.alive;
         let awake = self.stall_us.saturating_sub(self.quiet.stall_us) < STALLED_US;
-        if said_goodbye && self.terms.in_order {
+        let punctual = self.stall_us.saturating_sub(self.stall_first_us) < STALLED_US;
+        if said_goodbye && (self.terms.in_order || at_once && punctual) {
             self.confirm_unended();
         }
         self.judge_drops();

@@ -82,6 +82,7 @@ pub(super) fn scenario(turns: Vec<TurnTemplate>) -> ScenarioPlan {
         response_timeout: Duration::from_secs(10),
         start_timeout: Duration::from_secs(5),
         expect: None,
+        drains: Vec::new(),
     }
 }
 

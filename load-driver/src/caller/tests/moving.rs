@@ -118,11 +118,6 @@ fn without_a_handle_the_session_is_no_good_one_and_its_turns_are_counted() {
 
 #[test]
 fn what_ends_anyway_does_not_go_on() {
-    // Not asked for.
-    let mut bench = between_turns(conversation(false));
-    bench.hear(2_300, away(0));
-    assert_eq!(goodbye(&mut bench, 2_310), Some((2_310, GOOD)));
-    assert_eq!((resumed(&bench), bench.count(Counter::TurnsUnspoken)), (None, 0));
     // Told to stop, before or after the warning.
     for (stop, warning) in [(1_600, 1_610), (1_610, 1_600)] {
         let mut bench = Bench::live(conversation(true));
@@ -234,4 +229,98 @@ fn a_conversation_does_not_move_for_ever() {
     bench.hear(1_000, away(0));
     assert_eq!(goodbye(&mut bench, 1_010), Some((1_010, lost(FailureCause::NotResumed))));
     assert_eq!(bench.count(Counter::TurnsUnspoken), 2);
+}
+
+/// Turns, missed, interrupted, unspoken; sessions cut short.
+fn lost_turns(bench: &Bench) -> [u64; 5] {
+    let of = [Counter::Turns, Counter::TurnsMissed, Counter::TurnsInterrupted, Counter::TurnsUnspoken, Counter::SessionsCutShort];
+    let counts = bench.counts(of);
+    assert_eq!(bench.caller.cut_short(), counts[4] == 1);
+    counts
+}
+
+#[test]
+fn a_conversation_that_the_backend_ends_in_order_is_cut_short_and_its_turns_are_missed() {
+    // By its warning, of which the goodbye comes.
+    let mut bench = between_turns(conversation(false));
+    bench.hear(2_300, away(0));
+    assert_eq!(goodbye(&mut bench, 2_310), Some((2_310, GOOD)));
+    assert_eq!((resumed(&bench), lost_turns(&bench)), (None, [3, 2, 0, 2, 1]));
+    // In mid-turn: what is under way is heard out.
+    let mut bench = Bench::live(conversation(false));
+    bench.hear(1_600, away(0));
+    bench.answer(2_000, 1, 1, 5);
+    bench.run(2_200);
+    assert_eq!(goodbye(&mut bench, 2_210), Some((2_210, GOOD)));
+    assert_eq!(lost_turns(&bench), [3, 2, 0, 2, 1]);
+    // At once; a drain that the run did not make is no better.
+    for outcome in [Outcome::Completed, Outcome::Drained] {
+        let mut bench = Bench::live(conversation(false));
+        bench.hear(1_100, ended(outcome));
+        assert_eq!(bench.over(), Some((1_100, Action::Ended(Finish::ByServer(outcome)))));
+        assert_eq!(lost_turns(&bench), [3, 3, 0, 3, 1]);
+    }
+    // Before the answer, and in it.
+    for (heard, expected) in [(false, [3, 3, 0, 2, 1]), (true, [3, 2, 1, 2, 1])] {
+        let mut bench = Bench::live(conversation(false));
+        if heard {
+            bench.hear(2_000, response_start(1, 1));
+            bench.hear_frames(2_000, 1, 5);
+        }
+        bench.hear(2_100, ended(Outcome::Completed));
+        assert_eq!(lost_turns(&bench), expected, "{heard}");
+    }
+    // Of a conversation without end one turn was due.
+    let mut plan = conversation(false);
+    plan.length = Some(Duration::from_secs(60));
+    let mut bench = Bench::live(plan);
+    bench.hear(1_100, ended(Outcome::Completed));
+    assert_eq!(lost_turns(&bench), [1, 1, 0, 1, 1]);
+}
+
+#[test]
+fn what_the_plan_or_the_run_ends_is_not_cut_short() {
+    // The run's own end, before the backend's warning and before its goodbye.
+    let mut bench = between_turns(conversation(false));
+    bench.stop(2_200, 5_000);
+    bench.hear(2_210, away(0));
+    goodbye(&mut bench, 2_220);
+    assert_eq!(lost_turns(&bench), [1, 0, 0, 0, 0]);
+    let mut bench = Bench::live(conversation(false));
+    bench.run(1_600);
+    bench.stop(1_600, 5_000);
+    bench.hear(1_610, ended(Outcome::Completed));
+    assert_eq!(lost_turns(&bench), [1, 0, 1, 0, 0]);
+    // The run makes the backend drain.
+    let mut plan = conversation(false);
+    let mut scenario = (*plan.scenario).clone();
+    scenario.drains = vec![(ms(2_000), ms(2_500))];
+    plan.scenario = Arc::new(scenario);
+    let mut bench = between_turns(plan.clone());
+    bench.hear(2_300, away(0));
+    goodbye(&mut bench, 2_310);
+    assert_eq!(lost_turns(&bench), [1, 0, 0, 0, 0]);
+    let mut bench = between_turns(plan);
+    bench.hear(2_600, away(0));
+    goodbye(&mut bench, 2_610);
+    assert_eq!(lost_turns(&bench)[4], 1, "after the drain");
+    // The scenario is there to show it.
+    let mut plan = conversation(false);
+    plan.scenario = Arc::new(ScenarioPlan { expect: Some(crate::plan::Expect::TimedOut), ..(*plan.scenario).clone() });
+    let mut bench = between_turns(plan);
+    bench.hear(2_300, away(0));
+    goodbye(&mut bench, 2_310);
+    assert_eq!(lost_turns(&bench), [1, 0, 0, 0, 0]);
+    // What broke or ran out of time is no end in order: the session tells.
+    let mut bench = between_turns(conversation(false));
+    bench.close(2_300, FailureCause::Eof);
+    assert_eq!(lost_turns(&bench), [1, 0, 0, 0, 0]);
+    let mut bench = between_turns(conversation(false));
+    bench.hear(2_300, ended(Outcome::TimedOut));
+    assert_eq!(lost_turns(&bench), [1, 0, 0, 0, 0]);
+    // A session that goes on elsewhere.
+    let mut bench = between_turns(conversation(true));
+    bench.hear(2_300, away(0));
+    goodbye(&mut bench, 2_310);
+    assert_eq!(lost_turns(&bench), [1, 0, 0, 0, 0]);
 }

@@ -221,6 +221,7 @@ impl Dialect for Ces {
             | ClientEvent::Cancel { .. }
             | ClientEvent::Truncate { .. }
             | ClientEvent::Played { .. }
+            | ClientEvent::GiveUp { .. }
             | ClientEvent::Context { .. } => {}
         }
     }

@@ -239,6 +239,7 @@ impl Dialect for Custom {
                 };
                 self.say(self.script.tool_result.as_ref(), fill, to);
             }
+            ClientEvent::GiveUp { .. } => self.course.give_up(),
             ClientEvent::End { .. } => {
                 self.say(self.script.end.as_ref(), none, to);
                 self.parting.leave(to);

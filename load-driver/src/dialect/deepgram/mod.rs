@@ -208,6 +208,7 @@ impl Dialect for Deepgram {
             | ClientEvent::Cancel { .. }
             | ClientEvent::Truncate { .. }
             | ClientEvent::Played { .. }
+            | ClientEvent::GiveUp { .. }
             | ClientEvent::Digit(_) => {}
         }
     }

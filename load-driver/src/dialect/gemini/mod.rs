@@ -277,6 +277,7 @@ impl Dialect for GeminiLive {
             | ClientEvent::Cancel { .. }
             | ClientEvent::Truncate { .. }
             | ClientEvent::Played { .. }
+            | ClientEvent::GiveUp { .. }
             | ClientEvent::Digit(_) => {}
         }
     }

@@ -219,6 +219,7 @@ impl Dialect for OpenaiRealtime {
             | ClientEvent::Speech(_)
             | ClientEvent::Hint(_)
             | ClientEvent::Played { .. }
+            | ClientEvent::GiveUp { .. }
             | ClientEvent::Digit(_) => {}
         }
     }

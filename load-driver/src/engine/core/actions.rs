@@ -74,7 +74,8 @@ impl Core {
                     failed = Some(true);
                     retry = self.may_retry(key, cause);
                     if !retry && let Some(slot) = self.slots.get(key) {
-                        self.recorder.count(scenario, Counter::TurnsUnspoken, at_stake(slot.caller.plan(), cause));
+                        let turns = at_stake(slot.caller.plan(), cause);
+                        self.count_unspoken(scenario, turns);
                     }
                     self.log_of(key, now, if retry { LedgerEvent::Retried { cause } } else { LedgerEvent::Failed { cause } });
                 }
@@ -88,7 +89,9 @@ impl Core {
         if retry {
             self.retry(key, inside);
         } else {
-            self.free(key, now, failed, inside, rest);
+            // Who is sent away again and again must not come back in a busy loop either.
+            let pause = failed || self.slots.get(key).is_some_and(|slot| slot.caller.cut_short());
+            self.free(key, now, pause, inside, rest);
         }
         if forced || failed { Flow::Stop } else { Flow::Drain }
     }
@@ -104,8 +107,8 @@ impl Core {
         }
     }
 
-    /// The session is over: its lane goes on with the `rest` of its conversation, or with the next.
-    pub(super) fn free(&mut self, key: usize, now: Micros, failed: bool, inside: bool, rest: Option<Resumption>) {
+    /// The session is over: its lane goes on with the `rest` of its conversation, or with the next, at once or after a `pause`.
+    pub(super) fn free(&mut self, key: usize, now: Micros, pause: bool, inside: bool, rest: Option<Resumption>) {
         let Some(slot) = self.take_out(key, inside) else { return };
         if self.phase == Phase::Running {
             // Who was to be told to stop by now is stopped.
@@ -114,7 +117,7 @@ impl Core {
                 self.resume(slot.start, session, now);
                 return;
             }
-            let at = if failed { now + PAUSE_AFTER_FAILURE } else { now };
+            let at = if pause { now + PAUSE_AFTER_FAILURE } else { now };
             self.agenda.repeat(slot.start, &slot.lane, at);
         }
     }

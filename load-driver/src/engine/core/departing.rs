@@ -67,7 +67,7 @@ impl Core {
         let Some(Way { backend, granted }) = self.way(&waiting) else {
             let cause = FailureCause::NoBackend;
             self.log(&waiting.session, now, LedgerEvent::Failed { cause });
-            self.recorder.count(waiting.start.scenario, Counter::TurnsUnspoken, at_stake(&waiting.session, cause));
+            self.count_unspoken(waiting.start.scenario, at_stake(&waiting.session, cause));
             if self.phase == Phase::Running {
                 self.agenda.repeat(waiting.start, &lane, now + PAUSE_AFTER_FAILURE);
             }
@@ -107,6 +107,13 @@ impl Core {
         let Target { authority, address, endpoint, .. } = target;
         let dial = Dial { backend, address, authority, endpoint, service, client_ref, own_connection };
         Some(Departure { ticket, protocol, dial })
+    }
+
+    /// Turns that were due and nobody spoke.
+    pub(super) fn count_unspoken(&mut self, scenario: u16, turns: u64) {
+        for (counter, by) in Counter::unspoken(turns) {
+            self.recorder.count(scenario, counter, by);
+        }
     }
 
     /// What the scenario pins, what the router says, or whose turn it is.

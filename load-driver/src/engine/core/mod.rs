@@ -29,7 +29,8 @@ use crate::{
     voice::VoiceNews,
 };
 
-/// A lane whose session failed begins the next so much later, so that a refused port is a failure a second and not a busy loop.
+/// A lane whose session failed, or was ended by the backend before its time, begins the next so much later, so that a refused port is a failure a second
+/// and not a busy loop.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Length of a tick.
