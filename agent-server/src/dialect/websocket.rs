@@ -114,6 +114,7 @@ pub async fn serve(
     socket.close(&close).await;
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 struct Socket {
     conversation: Conversation,
     ending: Ending,

@@ -155,8 +155,8 @@ impl FailureCause {
     #[must_use]
     pub const fn or_closed_for(self, close: Self) -> Self {
         match (self, close) {
-            (Self::ServerError(_), Self::Unauthorized | Self::NotFound | Self::Rejected) => close,
-            (Self::ServerError(ErrorCode::Internal), Self::Policy | Self::ServerError(_)) => close,
+            (Self::ServerError(_), Self::Unauthorized | Self::NotFound | Self::Rejected)
+            | (Self::ServerError(ErrorCode::Internal), Self::Policy | Self::ServerError(_)) => close,
             _ => self,
         }
     }

@@ -143,10 +143,9 @@ impl Dialect {
             Self::OpenaiRealtime => &["model", "voice", "instructions", "turn_detection", "beta"],
             Self::Twilio => &[],
             Self::Pipecat => &["without_rtvi"],
-            Self::GeminiLive => &["model", "voice", "instructions", "turn_detection"],
+            Self::GeminiLive | Self::Deepgram => &["model", "voice", "instructions", "turn_detection"],
             Self::Ces => &["id"],
             Self::Elevenlabs => &["id", "voice", "instructions"],
-            Self::Deepgram => &["model", "voice", "instructions", "turn_detection"],
             Self::Custom => &["model", "id", "voice", "instructions", "turn_detection"],
         }
     }
