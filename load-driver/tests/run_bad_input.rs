@@ -80,6 +80,8 @@ fn defects_are_for_embedded_backends() {
     let refused = Run::of(&quiet("")).with("--defect=ghost=0.1").with("--target=127.0.0.1:7000").finish();
     refused.exits(104).says("--defect ghost=0.1").says("embedded").has_no_summary();
     Run::of(&quiet("")).with("--defect=ghoul=0.1").finish().exits(104).says("ghoul").says("forget_on_timeout").has_no_summary();
+    // What a server would refuse at its start is refused before anything starts.
+    Run::of(&quiet("")).with("--fault=pool_leak").finish().exits(104).says("server.max_sessions").has_no_summary();
 }
 
 /// A port where nobody listens: it was free a moment ago.

@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{Error as WsError, Message, Utf8Bytes, error::CapacityError, error::ProtocolError},
+    tungstenite::{Error as WsError, Message, Utf8Bytes, error::CapacityError, error::ProtocolError, protocol::frame::coding::CloseCode},
 };
 
 use super::{Exchange, Socket as AnySocket, close::websocket_frame};
@@ -102,6 +102,7 @@ pub async fn serve(
         reading: true,
         left: false,
         broken: false,
+        unframed: false,
         start_by: now + config.start_timeout,
         pinged: Micros::ZERO,
         timer,
@@ -113,6 +114,7 @@ pub async fn serve(
     socket.close(&close).await;
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 struct Socket {
     conversation: Conversation,
     ending: Ending,
@@ -126,6 +128,8 @@ struct Socket {
     left: bool,
     /// Nothing can be written any more.
     broken: bool,
+    /// The client sent what is no WebSocket frame.
+    unframed: bool,
     start_by: Micros,
     pinged: Micros,
     timer: Pin<Box<Sleep>>,
@@ -190,6 +194,7 @@ impl Socket {
                 }
                 Poll::Ready(Some(Err(error))) => {
                     self.reading = false;
+                    self.unframed = matches!(error, WsError::Protocol(_));
                     if let Some(error) = wrong_frame(&error) {
                         self.conversation.receive(Err(error));
                     } else {
@@ -289,11 +294,15 @@ impl Socket {
 
     /// Says goodbye, bounded.
     async fn close(self, close: &Close) {
-        let Self { mut stream, conversation, dialect, reading, left, broken, .. } = self;
+        let Self { mut stream, conversation, dialect, reading, left, broken, unframed, .. } = self;
         if broken {
             return;
         }
-        let frame = dialect.close(close).unwrap_or_else(|| websocket_frame(close));
+        let mut frame = dialect.close(close).unwrap_or_else(|| websocket_frame(close));
+        if unframed {
+            // Whatever a dialect says of messages: this is about frames (RFC 6455, 7.4.1).
+            frame.code = CloseCode::Protocol;
+        }
         let _ = timeout(CLOSE_LIMIT, async {
             let sent = if left { stream.flush().await } else { stream.send(Message::Close(Some(frame))).await }.is_ok();
             // Our last words are out: whatever waits for the session need not wait for its peer's manners.

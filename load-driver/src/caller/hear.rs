@@ -9,6 +9,7 @@ use proto::{
 use super::{
     Action, Caller, Life,
     ear::Ear,
+    life::explain,
     mouth::after,
     playout::JITTER_BUFFER_US,
     turn::{Audible, Tool, tool_result},
@@ -22,7 +23,10 @@ use crate::{
 impl Caller {
     pub(super) fn hear(&mut self, event: ServerEvent, now: Micros, out: &mut Vec<Action>) {
         match event {
-            ServerEvent::Accepted(_) => self.end(Finish::Lost(FailureCause::Protocol), true, now, out),
+            ServerEvent::Accepted(_) => {
+                explain("the server accepted the session a second time".to_owned(), out);
+                self.end(Finish::Lost(FailureCause::Protocol), true, now, out);
+            }
             ServerEvent::Speech(marker) if marker.started => self.hear_interest(now, out),
             ServerEvent::Speech(_) => {
                 self.hear_endpoint(now, out);

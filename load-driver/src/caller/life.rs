@@ -43,10 +43,13 @@ impl Caller {
         match event {
             ServerEvent::Accepted(accepted) if self.life == Life::Starting => self.accept(accepted, now, out),
             ServerEvent::Error(error) if error.fatal => {
-                self.fail(FailureCause::of_error(error.code), true, out);
+                self.fail(FailureCause::of_refusal(&error), true, out);
             }
             ServerEvent::Error(_) => out.push(Action::Count(Counter::ServerErrors, 1)),
-            _ => self.fail(FailureCause::Protocol, true, out),
+            _ => {
+                explain("the server began to speak before it accepted the session".to_owned(), out);
+                self.fail(FailureCause::Protocol, true, out);
+            }
         }
     }
 
@@ -65,7 +68,10 @@ impl Caller {
         self.life = Life::Live;
         self.watch.accepted(now);
         self.stop_by = Micros::NEVER;
-        if formats != (self.plan.scenario.service.input, self.plan.scenario.service.output) {
+        let asked = (self.plan.scenario.service.input, self.plan.scenario.service.output);
+        if formats != asked {
+            let words = format!("the server speaks {} and hears {} where {} and {} were asked for", formats.1, formats.0, asked.1, asked.0);
+            explain(words, out);
             self.end(Finish::Lost(FailureCause::Protocol), true, now, out);
             return;
         }
@@ -104,7 +110,7 @@ impl Caller {
                 self.ending = true;
                 self.stay();
             }
-            Life::Leaving => self.end(Finish::Lost(FailureCause::Eof), true, now, out),
+            Life::Leaving => self.end(Finish::Lost(FailureCause::GoodbyeTimeout), true, now, out),
             Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), true, now, out),
             Life::Over => {}
         }
@@ -199,4 +205,9 @@ impl Caller {
         self.life = Life::Over;
         out.push(last);
     }
+}
+
+/// Says how the server broke the protocol.
+pub(super) fn explain(words: String, out: &mut Vec<Action>) {
+    out.push(Action::Explain(FailureCause::Protocol, words));
 }

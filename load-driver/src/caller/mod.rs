@@ -90,6 +90,8 @@ pub enum Action {
     Measure(Sample),
     /// Into the counters.
     Count(Counter, u64),
+    /// For people: in what way the server broke the protocol, before the failure that comes of it.
+    Explain(FailureCause, String),
     /// Into the book of voice faults: what the session was like. Just before the last action.
     Voice(crate::voice::Verdict),
     /// The conversation goes on so in another session. Just before [`Self::Ended`].
@@ -247,7 +249,7 @@ impl Caller {
             Life::Over => {}
             Life::Dialling | Life::Starting => self.fail(cause, false, out),
             Life::Live | Life::Leaving => self.end(Finish::Lost(cause), false, now, out),
-            Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), false, now, out),
+            Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code).or_closed_for(cause)), false, now, out),
         }
     }
 

@@ -33,6 +33,7 @@ mod tests;
 
 pub use config::{BackendConfig, LedgerConfig, Windows};
 pub use convergence::{ConvergenceRow, ConvergenceSample};
+pub(crate) use entry::is_about_credentials;
 pub use entry::{FailureCause, Finish, LedgerEntry, LedgerEvent};
 pub use finding::{Class, DefectName, Finding};
 pub use funnel::{Funnel, Funnels};

@@ -144,6 +144,25 @@ impl Dialect {
         }
     }
 
+    /// Keys of `agent` that mean something to it, beside `greets`, which is the caller's.
+    pub const fn agent_keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Native => &["voice", "turn_detection"],
+            Self::OpenaiRealtime => &["model", "voice", "instructions", "turn_detection", "beta"],
+            Self::Twilio => &[],
+            Self::Pipecat => &["without_rtvi"],
+            Self::GeminiLive | Self::Deepgram => &["model", "voice", "instructions", "turn_detection"],
+            Self::Ces => &["id"],
+            Self::Elevenlabs => &["id", "voice", "instructions"],
+            Self::Custom => &["model", "id", "voice", "instructions", "turn_detection"],
+        }
+    }
+
+    /// It can leave turns to a backend that finds them by what was said.
+    pub const fn detects_by_meaning(self) -> bool {
+        matches!(self, Self::OpenaiRealtime)
+    }
+
     /// What was sent in full and is still being played can be truncated.
     pub const fn truncates_played(self) -> bool {
         matches!(self, Self::OpenaiRealtime)

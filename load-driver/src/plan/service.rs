@@ -153,7 +153,8 @@ impl Connection {
             }
             let Ok(value) = expand(value, &lookup) else { continue };
             // With its scheme, `Bearer` for one, and without.
-            for secret in std::iter::once(value.as_str()).chain(value.split([' ', '.'])) {
+            let words = value.split([' ', '.']).filter(|word| !SCHEMES.iter().any(|scheme| word.eq_ignore_ascii_case(scheme)));
+            for secret in std::iter::once(value.as_str()).chain(words) {
                 text = hide(secret, text);
             }
         }
@@ -180,6 +181,9 @@ fn lower_codes(sent: &str) -> String {
         out + "%" + &code.to_ascii_lowercase() + rest
     })
 }
+
+/// Words before a key that everybody knows, and that a server's advice needs.
+const SCHEMES: [&str; 5] = ["bearer", "token", "basic", "apikey", "openai-insecure-api-key"];
 
 /// A shorter word is none that anybody keeps secret, and may be anywhere in a text.
 const SECRET_LENGTH: usize = 4;

@@ -3,6 +3,8 @@
 use proto::time::Micros;
 use serde::{Deserialize, Serialize};
 
+use crate::plan::{Dialect, TurnDetection};
+
 /// A latency; each is taken from the intended and from the actual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -64,6 +66,16 @@ impl Metric {
         Self::ScheduleLag,
         Self::CounterConvergence,
     ];
+
+    /// Sessions of this dialect can give samples of it.
+    pub fn is_told_in(self, dialect: Dialect) -> bool {
+        match self {
+            Self::FrameRtt => dialect == Dialect::Native,
+            Self::Endpointing | Self::TranscriptFirst | Self::TranscriptFinal => dialect != Dialect::Twilio,
+            Self::ToolRoundTrip => dialect.capabilities(TurnDetection::default()).tools || dialect == Dialect::Custom,
+            _ => true,
+        }
+    }
 
     /// As in profiles and files.
     pub const fn name(self) -> &'static str {

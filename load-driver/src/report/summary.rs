@@ -101,6 +101,9 @@ pub struct RunInfo {
     pub warmup_s: f64,
     /// Names, in the order of the plan.
     pub scenarios: Vec<String>,
+    /// What embedded backends were told to do wrong: `--fault`, `--defect`, and the same of the profile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub injected: Vec<String>,
 }
 
 /// How the process ends.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{
-    Event, RunInfo, Sink, Style, Summary, build,
+    Event, Exit, RunInfo, Sink, Style, Summary, build,
     summary::{ConvergenceRow, CountersStatus, FaultRow, LatencyRow, ProcessCost, ScenarioSummary},
     text::{Lines, bytes, count, ms, ms_or_dash, percent, seconds, table},
 };
@@ -50,8 +50,10 @@ const MOST_FAULTS: usize = 40;
 /// How long it will take is said before it takes that long.
 pub fn opening(run: &RunInfo) -> String {
     let warmup = if run.warmup_s > 0.0 { format!(", the first {} are warm-up", seconds(run.warmup_s)) } else { String::new() };
+    let injected =
+        if run.injected.is_empty() { String::new() } else { format!("  injected into the backends: {}\n", run.injected.join(", ")) };
     format!(
-        "run {} of {} (seed {}) on {}\n  takes {}, then up to {} for sessions to finish{warmup}\n  scenarios: {}\n",
+        "run {} of {} (seed {}) on {}\n  takes {}, then up to {} for sessions to finish{warmup}\n  scenarios: {}\n{injected}",
         run.run_id,
         run.profile,
         run.seed,
@@ -176,9 +178,16 @@ fn voice(voice: &VoiceSection, style: Style) -> String {
     if !clean.is_empty() {
         body.line(format_args!("  {} {}", style.good("not found:"), clean.join(", ")));
     }
-    let unjudged = names(VoiceStatus::NotJudged);
-    if !unjudged.is_empty() {
-        body.line(format_args!("  {} {}", style.unsure("not judged:"), unjudged.join(", ")));
+    let mut unjudged: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in voice.kinds.iter().filter(|row| row.status == VoiceStatus::NotJudged) {
+        match unjudged.iter_mut().find(|(reason, _)| *reason == row.reason) {
+            Some((_, kinds)) => kinds.push(row.kind.name()),
+            None => unjudged.push((&row.reason, vec![row.kind.name()])),
+        }
+    }
+    for (reason, kinds) in unjudged {
+        let why = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+        body.line(format_args!("  {} {}{why}", style.unsure("not judged:"), kinds.join(", ")));
     }
     section(style, "voice faults", &body.into_text())
 }
@@ -351,7 +360,24 @@ fn errors(s: &Summary, style: Style) -> String {
             body.line(format_args!("            first said: {said}"));
         }
     }
-    section(style, "failed sessions by cause", &body.into_text())
+    let failed = section(style, "failed sessions by cause", &body.into_text());
+    let survived = s.counts.get(Counter::ServerErrors.name()).copied().unwrap_or(0);
+    let Some(said) = s.error_messages.get(Counter::ServerErrors.name()).filter(|_| survived > 0) else { return failed };
+    let line = format!("  {:>8}  first said: {said}\n", count(survived));
+    let errors = section(style, "errors of the backends that ended no session", &line);
+    if failed.is_empty() { errors } else { format!("{failed}\n{errors}") }
+}
+
+/// The cause that most sessions failed with.
+fn dominating(s: &Summary) -> Option<(&String, &u64)> {
+    s.errors.iter().max_by_key(|(_, n)| **n)
+}
+
+/// Why nothing came to be, where the sessions tell.
+fn unusable(s: &Summary) -> Option<String> {
+    let (cause, _) = dominating(s)?;
+    let hint = hint(cause).map(|hint| format!(": {hint}")).unwrap_or_default();
+    Some(format!("target unusable: no session began, most for {cause}{hint}"))
 }
 
 /// What to do about a cause that the user can mend.
@@ -370,6 +396,9 @@ fn hint(cause: &str) -> Option<&'static str> {
         "draining" => "the backend is going away",
         "no_backend" => "the balancer had no backend to pick",
         "start_timeout" => "connected, and no session began in time; check dialect and agent",
+        "goodbye_timeout" => "the backend kept the connection open for 5 s after the goodbye",
+        "eof" => "the connection ended without the goodbye that the dialect has; check the dialect, or the backend's log",
+        "reset" => "the backend, or something before it, cut the connection; see its log",
         "policy" => "the backend closed for a rule of its own; its words say which",
         "protocol" => "the backend said what this dialect does not know; check the dialect",
         _ => return None,
@@ -455,7 +484,10 @@ fn verdict(s: &Summary, style: Style) -> String {
     } else {
         out.line(format_args!("{} exit {}", style.bad("FAILED"), s.exit.code));
         for reason in &s.exit.reasons {
-            out.line(format_args!("  {}", reason.text()));
+            match unusable(s).filter(|_| *reason == Exit::TargetUnusable) {
+                Some(why) => out.line(format_args!("  {why}")),
+                None => out.line(format_args!("  {}", reason.text())),
+            }
         }
     }
     out.into_text()

@@ -39,6 +39,7 @@ fn run_info() -> RunInfo {
         graceful_stop_s: 30.0,
         warmup_s: 5.0,
         scenarios: vec!["talk".into(), "listen".into()],
+        injected: vec!["fault vad_drop".into()],
     }
 }
 
@@ -243,6 +244,7 @@ fn the_beginning() {
     run 0badcafe of profiles/quickstart.yaml (seed 7) on embedded
       takes 30s, then up to 30s for sessions to finish, the first 5s are warm-up
       scenarios: talk, listen
+      injected into the backends: fault vad_drop
     ");
 }
 
@@ -559,4 +561,19 @@ fn costs_carry_the_dialect_of_the_run() {
         assert!(run.costs.iter().all(|cost| cost.dialect == dialect));
         assert_eq!(run.scenarios[0].dialect.name(), dialect);
     }
+}
+
+#[test]
+fn what_was_not_judged_says_why() {
+    use crate::voice::{VoiceFault, VoiceRow, VoiceStatus};
+    let mut summary = good();
+    let row = |kind, reason: &str| VoiceRow { kind, status: VoiceStatus::NotJudged, tested: 0, reason: reason.into() };
+    summary.voice.kinds = vec![
+        row(VoiceFault::CrossTalk, "nobody spoke"),
+        row(VoiceFault::PoolLeak, "there is no cap"),
+        row(VoiceFault::OutputGaps, "nobody spoke"),
+    ];
+    let text = terminal::render(&summary, Style::default());
+    assert!(text.contains("not judged: cross_talk, output_gaps (nobody spoke)\n"), "{text}");
+    assert!(text.contains("not judged: pool_leak (there is no cap)\n"), "{text}");
 }

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     engine::{EngineEvent, EngineHandle, IntervalReport},
     ledger::{Ledger, LiveView, SourceId, funnel::cause_name},
-    record::{Measurements, Metric, Registry, Second, ShardRecorder, histogram},
+    record::{Counter, Measurements, Metric, Registry, Second, ShardRecorder, histogram},
     report::{Event, Exit, Reporters, RunInfo, Stage},
     system::{ProcessTrack, Sampler},
     threshold::Monitor,
@@ -279,8 +279,9 @@ impl Run {
             }
             EngineEvent::Voice(news) => self.voice.news(news),
             EngineEvent::Said { reasons } => {
-                for (cause, text) in reasons {
-                    self.said.entry(cause_name(cause)).or_insert(text);
+                for (about, text) in reasons {
+                    let name = about.map_or_else(|| Counter::ServerErrors.name().to_owned(), cause_name);
+                    self.said.entry(name).or_insert(text);
                 }
             }
             EngineEvent::Struck { fault, sessions } => self.timeline.struck(fault, sessions),

@@ -62,7 +62,7 @@ impl Overrun {
 
     /// Audio of the agent. Gives how long it has gone on after the signal once that is too long.
     pub(super) fn audio(&mut self, audio: &AgentAudio, format: AudioFormat, speaking: bool, now: Micros) -> Option<Duration> {
-        if !audible(format, &audio.payload) {
+        if audible(format, &audio.payload).is_none() {
             return None;
         }
         self.voice = Some(now);

@@ -7,7 +7,7 @@ use proto::{frame::ClientEvent, time::Micros};
 use super::{Core, Flow, PAUSE_AFTER_FAILURE, Phase, Slot, departing::at_stake};
 use crate::{
     caller::Action,
-    ledger::{Finish, LedgerEvent},
+    ledger::{FailureCause, Finish, LedgerEvent},
     plan::{EndKind, Resumption},
     record::Counter,
     transport::{CLOSE_BOUND, How, Link, Remains, Unsent},
@@ -21,6 +21,7 @@ impl Core {
         let mut retry = false;
         let mut forced = false;
         let mut rest = None;
+        let mut heard = None;
         for action in actions.drain(..) {
             let Some(slot) = self.slots.get_mut(key) else { break };
             let scenario = slot.start.scenario;
@@ -40,6 +41,9 @@ impl Core {
                     }
                 }
                 Action::Measure(sample) => self.recorder.record(scenario, &sample),
+                Action::Explain(cause, words) => {
+                    self.ways.reasons.note(cause, &slot.caller.plan().scenario.service.connection, || words);
+                }
                 Action::Voice(verdict) => {
                     let plan = slot.caller.plan();
                     self.voice.add(plan.index, &plan.client_ref, verdict);
@@ -55,6 +59,9 @@ impl Core {
                 }
                 Action::Drop => {
                     forced = true;
+                    if !slot.accepted {
+                        heard = slot.link.as_ref().and_then(|link| link.heard());
+                    }
                     self.end_of(key, How::Cancel);
                 }
                 Action::Resume(resumption) => rest = Some(*resumption),
@@ -72,6 +79,10 @@ impl Core {
                 }
                 Action::Failed(cause) => {
                     failed = Some(true);
+                    let heard = heard.take().or_else(|| slot.link.as_ref().and_then(|link| link.heard()));
+                    if let Some(heard) = heard.filter(|_| cause != FailureCause::Aborted) {
+                        self.ways.reasons.note(cause, &slot.caller.plan().scenario.service.connection, || heard);
+                    }
                     retry = self.may_retry(key, cause);
                     if !retry && let Some(slot) = self.slots.get(key) {
                         let turns = at_stake(slot.caller.plan(), cause);

@@ -25,7 +25,7 @@ use crate::{
     ledger::{FailureCause, LedgerEntry},
     plan::{Lane, Plan, Protocol},
     record::ShardRecorder,
-    transport::{Dial, How, Link, socket},
+    transport::{Dial, How, Link, Reasons, socket},
     voice::VoiceNews,
 };
 
@@ -88,6 +88,8 @@ struct Slot {
 pub(super) struct Ways {
     pub(super) targets: Arc<Targets>,
     pub(super) routes: Option<Arc<Routes>>,
+    /// What was said with failures.
+    pub(super) reasons: Reasons,
 }
 
 /// Why the shard runs.
@@ -266,6 +268,11 @@ impl Core {
         let Some(slot) = self.slots.get_mut(ticket.key).filter(|slot| slot.serial == ticket.serial) else { return };
         slot.caller.on_closed(cause, now, &mut self.actions);
         self.apply(ticket.key, now, true);
+    }
+
+    /// The backend has accepted the session.
+    pub(super) fn is_accepted(&self, ticket: Ticket) -> bool {
+        self.slots.get(ticket.key).is_some_and(|slot| slot.serial == ticket.serial && slot.accepted)
     }
 
     fn slot(&mut self, ticket: Ticket) -> Option<&mut Slot> {
