@@ -322,7 +322,8 @@ fn notes(baseline: &Recorded, current: &Recorded) -> Vec<String> {
     }
     for (name, run) in [("baseline", baseline), ("current run", current)] {
         if run.intervals.is_empty() {
-            notes.push(format!("the {name} has no interval log (latencies.hlog beside its summary.json): its latencies cannot be compared"));
+            notes
+                .push(format!("the {name} has no interval log (latencies.hlog beside its summary.json): its latencies cannot be compared"));
         }
         if run.intervals.damaged > 0 {
             notes.push(format!("{} lines of the interval log of the {name} cannot be read", run.intervals.damaged));
@@ -353,7 +354,8 @@ impl Open {
     /// Nothing to judge, for a reason.
     fn silent(key: String, statistic: String, kind: Kind, figures: (Option<f64>, Option<f64>), verdict: Verdict, reason: String) -> Self {
         let (baseline, current) = figures;
-        let row = Row { key, statistic, kind, baseline, current, change: None, change_low: None, change_high: None, p: None, verdict, reason };
+        let row =
+            Row { key, statistic, kind, baseline, current, change: None, change_low: None, change_high: None, p: None, verdict, reason };
         Self { row, p: None, margin: 0.0, same: 0.0 }
     }
 
@@ -409,9 +411,8 @@ fn latency(
     let count = |rows: &[Latency]| rows.iter().find(|row| row.metric == metric.name()).and_then(|row| row.response).map_or(0, |s| s.count);
     let key = key(metric.name(), scenario);
     let (was, is) = (count(told.0), count(told.1));
-    let silent = |verdict, reason: String| {
-        vec![Open::silent(key.clone(), "count".to_owned(), Kind::Latency, (None, None), verdict, reason)]
-    };
+    let silent =
+        |verdict, reason: String| vec![Open::silent(key.clone(), "count".to_owned(), Kind::Latency, (None, None), verdict, reason)];
     match (was, is) {
         (0, 0) => return Vec::new(),
         (0, _) => return silent(Verdict::NotComparable, format!("no samples in the baseline, {is} in the current run")),
@@ -506,7 +507,11 @@ fn share(key: String, was: Count, is: Count, spread: f64, options: Options) -> O
         _ if was.events == 0 && is.events == 0 => {
             let row = |why: &str, verdict| silent(verdict, why.to_owned());
             let most = stats::wilson(0.0, was.of.min(is.of) as f64, options.level).1;
-            return if most < SHARE_MARGIN { row("none in either run", Verdict::NoDifference) } else { row("none in either run, of few", Verdict::Unclear) };
+            return if most < SHARE_MARGIN {
+                row("none in either run", Verdict::NoDifference)
+            } else {
+                row("none in either run, of few", Verdict::Unclear)
+            };
         }
         _ => {}
     }

@@ -199,8 +199,7 @@ impl Run {
         let spread = if spread > 0.0 { spread } else { 1.0 };
         let of = |interval: &Vec<(u32, u64)>| {
             let all: u64 = interval.iter().map(|(_, count)| count).sum();
-            let not_above: u64 =
-                interval.iter().filter(|(at, _)| self.values[*at as usize] as f64 <= value).map(|(_, count)| count).sum();
+            let not_above: u64 = interval.iter().filter(|(at, _)| self.values[*at as usize] as f64 <= value).map(|(_, count)| count).sum();
             (quantile * all as f64 - not_above as f64) * spread / self.samples.max(1) as f64
         };
         self.intervals.iter().map(of).collect()

@@ -75,9 +75,13 @@ fn independent(a: &[Bins], b: &[Bins]) -> f64 {
 #[test]
 fn noise_is_no_difference() {
     let process = |correlation| Process { correlation, ..PLAIN };
-    for (correlation, quantile, at_most, naive_at_least) in [(0.0, 0.5, 0.08, 0.0), (0.6, 0.5, 0.08, 0.15), (0.6, 0.95, 0.08, 0.15), (0.85, 0.5, 0.16, 0.35)] {
+    for (correlation, quantile, at_most, naive_at_least) in
+        [(0.0, 0.5, 0.08, 0.0), (0.6, 0.5, 0.08, 0.15), (0.6, 0.95, 0.08, 0.15), (0.85, 0.5, 0.16, 0.35)]
+    {
         let [alarms, relevant, naive, silent] = process(correlation).alarms(quantile, 200);
-        println!("correlation {correlation}, {quantile}: {alarms:.3} differ, {relevant:.3} by more than 5 %; {naive:.3} by the plain test; {silent:.3} not judged");
+        println!(
+            "correlation {correlation}, {quantile}: {alarms:.3} differ, {relevant:.3} by more than 5 %; {naive:.3} by the plain test; {silent:.3} not judged"
+        );
         assert!(alarms <= at_most, "{correlation}: {alarms}");
         assert!(naive >= naive_at_least, "{correlation}: {naive}");
     }

@@ -174,7 +174,9 @@ impl Told {
 
 /// `latencies.hlog`, and its parts where it was rotated.
 fn logs(folder: &Path) -> Vec<PathBuf> {
-    let named = |path: &Path| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("latencies") && name.ends_with(".hlog"));
+    let named = |path: &Path| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("latencies") && name.ends_with(".hlog"))
+    };
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut all: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| named(path)).collect();
     all.sort();
@@ -273,7 +275,11 @@ impl Intervals {
     pub fn aligned(&self, other: &Self, tag: &str) -> (Vec<Bins>, Vec<Bins>) {
         let width_s = self.width_s.max(other.width_s);
         let wide = |one: &Self| {
-            let mut one = Self { width_s: one.width_s, by_tag: one.by_tag.get_key_value(tag).map(|(k, v)| (k.clone(), v.clone())).into_iter().collect(), damaged: 0 };
+            let mut one = Self {
+                width_s: one.width_s,
+                by_tag: one.by_tag.get_key_value(tag).map(|(k, v)| (k.clone(), v.clone())).into_iter().collect(),
+                damaged: 0,
+            };
             if one.width_s < width_s {
                 one.widen(width_s);
             }
@@ -287,7 +293,7 @@ impl Intervals {
         let all = [ends(self), ends(other)].concat();
         let (Some(first), Some(last)) = (all.iter().min().copied(), all.iter().max().copied()) else { return Default::default() };
         let (mut a, mut b) = (wide(self), wide(other));
-        let mut take = |of: &mut BTreeMap<u64, BTreeMap<u64, u64>>, at| of.remove(&at).unwrap_or_default().into_iter().collect();
+        let take = |of: &mut BTreeMap<u64, BTreeMap<u64, u64>>, at| of.remove(&at).unwrap_or_default().into_iter().collect();
         (first..=last).map(|at| (take(&mut a, at), take(&mut b, at))).unzip()
     }
 }

@@ -81,17 +81,31 @@ pub fn of(summary: &Summary) -> Vec<Annotation> {
     for r in s.thresholds.iter().filter(|r| !r.ok || r.status == Status::NoData) {
         let what = format!("{} must be {}", r.key, r.expression);
         match (r.ok, r.status) {
-            (true, _) => mark(Level::Notice, format!("threshold without data: {}", r.key), format!("{what}, and nothing was measured, which the profile allows")),
-            (false, Status::NoData) => mark(Level::Error, format!("threshold without data: {}", r.key), format!("{what}, and nothing was measured")),
+            (true, _) => mark(
+                Level::Notice,
+                format!("threshold without data: {}", r.key),
+                format!("{what}, and nothing was measured, which the profile allows"),
+            ),
+            (false, Status::NoData) => {
+                mark(Level::Error, format!("threshold without data: {}", r.key), format!("{what}, and nothing was measured"))
+            }
             (false, _) => mark(Level::Error, format!("threshold: {}", r.key), format!("{what}, and is {}", figure(r))),
         }
     }
     for f in &s.counters.findings {
-        mark(Level::Error, format!("counters: {} x {}", f.name, count(f.size)), std::iter::once(&f.evidence).chain(&f.consequences).cloned().collect::<Vec<_>>().join("; "));
+        mark(
+            Level::Error,
+            format!("counters: {} x {}", f.name, count(f.size)),
+            std::iter::once(&f.evidence).chain(&f.consequences).cloned().collect::<Vec<_>>().join("; "),
+        );
     }
     match s.counters.status {
-        CountersStatus::Unverified if s.counters.findings.is_empty() => mark(Level::Error, "counters not proven".to_owned(), s.counters.basis.clone()),
-        CountersStatus::NotChecked => mark(Level::Notice, "counters not checked".to_owned(), format!("nothing is claimed of them: {}", s.counters.basis)),
+        CountersStatus::Unverified if s.counters.findings.is_empty() => {
+            mark(Level::Error, "counters not proven".to_owned(), s.counters.basis.clone())
+        }
+        CountersStatus::NotChecked => {
+            mark(Level::Notice, "counters not checked".to_owned(), format!("nothing is claimed of them: {}", s.counters.basis))
+        }
         _ => {}
     }
     for f in &s.voice.findings {
@@ -106,7 +120,11 @@ pub fn of(summary: &Summary) -> Vec<Annotation> {
         mark(Level::Warning, "stopped early".to_owned(), why.clone());
     }
     if s.unfinished {
-        mark(Level::Warning, "unfinished".to_owned(), "the run is not over, or was cut off: this is what the last checkpoint knew".to_owned());
+        mark(
+            Level::Warning,
+            "unfinished".to_owned(),
+            "the run is not over, or was cut off: this is what the last checkpoint knew".to_owned(),
+        );
     }
     if !unjudged.is_empty() {
         mark(Level::Notice, "voice faults not judged".to_owned(), unjudged.join(", "));
@@ -122,11 +140,14 @@ pub fn of(summary: &Summary) -> Vec<Annotation> {
 /// What a comparison has to say.
 pub fn of_comparison(c: &BaselineComparison) -> Vec<Annotation> {
     let mark = |level, title: &str, message: String| Annotation { level, title: title.to_owned(), message };
-    let mut all: Vec<Annotation> =
-        c.of(Verdict::Worse).map(|row| mark(Level::Error, &format!("worse than the baseline: {}", comparison::name(row)), comparison::sentence(row))).collect();
-    all.extend(c.of(Verdict::Better).map(|row| {
-        mark(Level::Notice, &format!("better than the baseline: {}", comparison::name(row)), comparison::sentence(row))
-    }));
+    let mut all: Vec<Annotation> = c
+        .of(Verdict::Worse)
+        .map(|row| mark(Level::Error, &format!("worse than the baseline: {}", comparison::name(row)), comparison::sentence(row)))
+        .collect();
+    all.extend(
+        c.of(Verdict::Better)
+            .map(|row| mark(Level::Notice, &format!("better than the baseline: {}", comparison::name(row)), comparison::sentence(row))),
+    );
     match c.status {
         compare::Status::NotComparable | compare::Status::Saturated => {
             all.push(mark(Level::Error, "not comparable with the baseline", c.refused.join("; ")));

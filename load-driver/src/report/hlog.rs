@@ -72,7 +72,10 @@ impl<W: Write> Hlog<W> {
         let start_us = run.started_at_us + (run.warmup_s.max(0.0) * 1e6) as u64;
         writeln!(self.out, "#[Logged with load-driver {}, run {}]", run.version, run.run_id)?;
         writeln!(self.out, "#[Histogram log format version 1.3]")?;
-        writeln!(self.out, "#[values in microseconds; untagged: response times of the agent; NAME.service: service times; NAME{{scenario:S}}: of one scenario]")?;
+        writeln!(
+            self.out,
+            "#[values in microseconds; untagged: response times of the agent; NAME.service: service times; NAME{{scenario:S}}: of one scenario]"
+        )?;
         writeln!(self.out, "#[StartTime: {:.3} (seconds since epoch)]", seconds(start_us))?;
         writeln!(self.out, "#[BaseTime: {:.3} (seconds since epoch)]", seconds(self.base_us))?;
         writeln!(self.out, "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"")?;

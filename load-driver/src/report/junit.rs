@@ -118,7 +118,10 @@ fn baseline(comparison: &BaselineComparison) -> TestSuite {
     }
     let whole = match comparison.exit() {
         Exit::Ok => TestCaseStatus::success(),
-        _ => failure("baseline", &[comparison::verdict(comparison)].iter().chain(&comparison.refused).cloned().collect::<Vec<_>>().join("\n")),
+        _ => failure(
+            "baseline",
+            &[comparison::verdict(comparison)].iter().chain(&comparison.refused).cloned().collect::<Vec<_>>().join("\n"),
+        ),
     };
     suite.add_test_case(case("baseline", "no_regression", whole));
     suite

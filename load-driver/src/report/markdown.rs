@@ -133,7 +133,9 @@ pub fn escape(text: &str) -> String {
         }
         match c {
             // What cannot be seen has no place on a page: line ends, control characters, marks that turn the direction of writing.
-            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => out.push(' '),
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
+                out.push(' ')
+            }
             // Such as a figure has; none of them means anything inside a line.
             ' ' | '.' | ',' | '%' | '/' | '=' | ';' | '(' | ')' | '+' | '\'' | '"' | '?' => out.push(c),
             c if c.is_ascii_punctuation() => {
@@ -238,7 +240,8 @@ fn counters(s: &Summary) -> String {
 }
 
 fn baseline(c: &BaselineComparison) -> String {
-    let mut body = format!("Run {} against {}: **{}**\n", escape(&c.current.run_id), escape(&c.baseline.run_id), escape(&comparison::verdict(c)));
+    let mut body =
+        format!("Run {} against {}: **{}**\n", escape(&c.current.run_id), escape(&c.baseline.run_id), escape(&comparison::verdict(c)));
     for why in &c.refused {
         body.push_str(&format!("\n- {}", escape(why)));
     }
@@ -271,9 +274,8 @@ fn baseline(c: &BaselineComparison) -> String {
 }
 
 fn voice(s: &Summary) -> String {
-    let names = |status: VoiceStatus| -> Vec<&str> {
-        s.voice.kinds.iter().filter(|row| row.status == status).map(|row| row.kind.name()).collect()
-    };
+    let names =
+        |status: VoiceStatus| -> Vec<&str> { s.voice.kinds.iter().filter(|row| row.status == status).map(|row| row.kind.name()).collect() };
     let mut body = String::new();
     if !s.voice.findings.is_empty() {
         let rows = s.voice.findings.iter().map(|f| {

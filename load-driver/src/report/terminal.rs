@@ -414,7 +414,10 @@ fn totals(s: &Summary, style: Style) -> String {
 fn verdict(s: &Summary, style: Style) -> String {
     let mut out = Lines::default();
     if s.unfinished {
-        out.line(format_args!("{}", style.unsure("UNFINISHED: the run is not over, or was cut off; this is what the last checkpoint knew")));
+        out.line(format_args!(
+            "{}",
+            style.unsure("UNFINISHED: the run is not over, or was cut off; this is what the last checkpoint knew")
+        ));
     }
     if let Some(why) = &s.stopped_early {
         out.line(format_args!("{}", style.unsure(&format!("stopped early: {why}"))));

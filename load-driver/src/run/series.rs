@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, io::Write, path::Path, sync::Arc};
 
-use super::{Job, Outcome, Prepared, RunArgs, RunError, baseline, begin, controller::Signals, folder_name, new_run_id, predict::Predictor, prepare};
+use super::{
+    Job, Outcome, Prepared, RunArgs, RunError, baseline, begin, controller::Signals, folder_name, new_run_id, predict::Predictor, prepare,
+};
 use crate::{
     balance::{Balance, Comparison, Expectation, PolicyRow, PredictionResult, judge},
     compare::Recorded,
