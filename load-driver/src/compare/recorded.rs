@@ -175,7 +175,8 @@ impl Told {
 /// `latencies.hlog`, and its parts where it was rotated.
 fn logs(folder: &Path) -> Vec<PathBuf> {
     let named = |path: &Path| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("latencies") && name.ends_with(".hlog"))
+        let log = path.extension().is_some_and(|extension| extension == "hlog");
+        log && path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| stem.starts_with("latencies"))
     };
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut all: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| named(path)).collect();

@@ -87,7 +87,7 @@ pub fn of(summary: &Summary) -> Vec<Annotation> {
                 format!("{what}, and nothing was measured, which the profile allows"),
             ),
             (false, Status::NoData) => {
-                mark(Level::Error, format!("threshold without data: {}", r.key), format!("{what}, and nothing was measured"))
+                mark(Level::Error, format!("threshold without data: {}", r.key), format!("{what}, and nothing was measured"));
             }
             (false, _) => mark(Level::Error, format!("threshold: {}", r.key), format!("{what}, and is {}", figure(r))),
         }
@@ -101,10 +101,10 @@ pub fn of(summary: &Summary) -> Vec<Annotation> {
     }
     match s.counters.status {
         CountersStatus::Unverified if s.counters.findings.is_empty() => {
-            mark(Level::Error, "counters not proven".to_owned(), s.counters.basis.clone())
+            mark(Level::Error, "counters not proven".to_owned(), s.counters.basis.clone());
         }
         CountersStatus::NotChecked => {
-            mark(Level::Notice, "counters not checked".to_owned(), format!("nothing is claimed of them: {}", s.counters.basis))
+            mark(Level::Notice, "counters not checked".to_owned(), format!("nothing is claimed of them: {}", s.counters.basis));
         }
         _ => {}
     }

@@ -3,6 +3,7 @@
 //! Whatever comes from outside (names, words of a backend) is escaped: it shows as it stands, and makes no link, no markup and no new cell.
 
 use std::{
+    fmt::Write as _,
     fs::OpenOptions,
     io::{self, Write},
     path::PathBuf,
@@ -11,6 +12,7 @@ use std::{
 use super::{
     Event, Sink, Summary, comparison,
     json::write_whole,
+    page::{add, bounded, escape, section, table},
     summary::{CountersStatus, LatencyRow},
     terminal::{figure, hint, latency, protocol},
     text::{bytes, count, ms_or_dash, percent, seconds},
@@ -20,13 +22,6 @@ use crate::{
     threshold::Status,
     voice::VoiceStatus,
 };
-
-/// Bytes of one report. A step's summary may have 1 MiB for all that is written to it.
-pub const LIMIT: usize = 200 * 1024;
-/// Rows of one table.
-const ROWS: usize = 100;
-/// Characters of one cell or sentence.
-const LONGEST: usize = 400;
 
 /// Writes the report when the run is over.
 #[derive(Debug)]
@@ -103,74 +98,6 @@ pub fn render_comparison(comparison: &BaselineComparison) -> String {
     bounded(&[baseline(comparison)])
 }
 
-/// Whole sections as long as there is room; the first one is short.
-fn bounded(sections: &[String]) -> String {
-    let mut out = String::new();
-    let mut left_out = 0;
-    for section in sections.iter().filter(|section| !section.is_empty()) {
-        if out.len() + section.len() + 200 > LIMIT {
-            left_out += 1;
-            continue;
-        }
-        if !out.is_empty() {
-            out.push('\n');
-        }
-        out.push_str(section);
-    }
-    if left_out > 0 {
-        out.push_str(&format!("\n{left_out} sections are too long for this page: summary.json has them.\n"));
-    }
-    out
-}
-
-/// Text that shows as it stands, on one line.
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 8);
-    for (n, c) in text.chars().enumerate() {
-        if n == LONGEST {
-            out.push_str("...");
-            break;
-        }
-        match c {
-            // What cannot be seen has no place on a page: line ends, control characters, marks that turn the direction of writing.
-            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
-                out.push(' ')
-            }
-            // Such as a figure has; none of them means anything inside a line.
-            ' ' | '.' | ',' | '%' | '/' | '=' | ';' | '(' | ')' | '+' | '\'' | '"' | '?' => out.push(c),
-            c if c.is_ascii_punctuation() => {
-                out.push('\\');
-                out.push(c);
-            }
-            c => out.push(c),
-        }
-    }
-    // A bare address becomes a link by its first letters alone.
-    out.replace("www.", "www\\.")
-}
-
-/// A table; of more rows than fit, the first.
-fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
-    let mut rows = rows.into_iter();
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let mut out = line(&head.map(escape));
-    out.push_str("|---|");
-    out.push_str(&"---:|".repeat(N - 1));
-    out.push('\n');
-    for row in rows.by_ref().take(ROWS) {
-        out.push_str(&line(&row.map(|cell| escape(&cell))));
-    }
-    let more = rows.count();
-    if more > 0 {
-        out.push_str(&format!("\n{more} more are in summary.json.\n"));
-    }
-    out
-}
-
-fn section(title: &str, body: &str) -> String {
-    if body.is_empty() { String::new() } else { format!("### {title}\n\n{body}") }
-}
-
 fn verdict(s: &Summary) -> String {
     let state = match (s.unfinished, s.exit.code) {
         (true, _) => "⏳ UNFINISHED".to_owned(),
@@ -178,7 +105,7 @@ fn verdict(s: &Summary) -> String {
         (false, code) => format!("❌ FAILED (exit code {code})"),
     };
     let mut out = format!("## {state}: {}\n", escape(&s.run.profile));
-    let mut item = |text: &str| out.push_str(&format!("\n- {}", escape(text)));
+    let mut item = |text: &str| add!(out, "\n- {}", escape(text));
     if s.unfinished {
         item("the run is not over, or was cut off: this is what the last checkpoint knew");
     }
@@ -243,7 +170,7 @@ fn baseline(c: &BaselineComparison) -> String {
     let mut body =
         format!("Run {} against {}: **{}**\n", escape(&c.current.run_id), escape(&c.baseline.run_id), escape(&comparison::verdict(c)));
     for why in &c.refused {
-        body.push_str(&format!("\n- {}", escape(why)));
+        add!(body, "\n- {}", escape(why));
     }
     if !c.refused.is_empty() {
         body.push('\n');
@@ -262,10 +189,10 @@ fn baseline(c: &BaselineComparison) -> String {
         head[0] = "figure";
         body.push('\n');
         body.push_str(&table(head, rows.into_iter().map(comparison::cells)));
-        body.push_str(&format!("\n{}\n", escape(&comparison::rule(c))));
+        add!(body, "\n{}\n", escape(&comparison::rule(c)));
     }
     for note in &c.notes {
-        body.push_str(&format!("\n- {}", escape(note)));
+        add!(body, "\n- {}", escape(note));
     }
     if !c.notes.is_empty() {
         body.push('\n');
@@ -286,7 +213,7 @@ fn voice(s: &Summary) -> String {
     }
     for (title, names) in [("Not found", names(VoiceStatus::Clean)), ("Not judged", names(VoiceStatus::NotJudged))] {
         if !names.is_empty() {
-            body.push_str(&format!("{}{title}: {}\n", if body.is_empty() { "" } else { "\n" }, escape(&names.join(", "))));
+            add!(body, "{}{title}: {}\n", if body.is_empty() { "" } else { "\n" }, escape(&names.join(", ")));
         }
     }
     section("Voice faults", &body)
@@ -399,7 +326,7 @@ fn generator(s: &Summary) -> String {
     let state = if g.saturation.saturated { "**SATURATED: these figures are its own**" } else { "Not saturated" };
     let mut body = format!("{state}; schedule\\_lag {}, limit {} ms\n", escape(&lag), escape(&ms_or_dash(Some(g.schedule_lag_limit_ms))));
     for reason in &g.saturation.reasons {
-        body.push_str(&format!("\n- {}", escape(reason)));
+        add!(body, "\n- {}", escape(reason));
     }
     if !g.saturation.reasons.is_empty() {
         body.push('\n');

@@ -2,6 +2,7 @@ use pulldown_cmark::{Event as Piece, Options, Parser, Tag, TagEnd};
 
 use super::*;
 use crate::report::{
+    page::LIMIT,
     summary::FindingRow,
     tests::{bad, compared, empty, good},
     *,

@@ -11,6 +11,7 @@ pub mod json;
 pub mod junit;
 pub mod live;
 pub mod markdown;
+mod page;
 pub mod results;
 pub mod summary;
 pub mod terminal;
