@@ -12,7 +12,7 @@ fn run(think: &str) -> Run {
         "
 name: talk
 driver: {{shards: 1, max_schedule_lag: 2s}}
-server: {{think: {think}}}
+server: {{think: '{think}'}}
 defaults:
   executor: constant-sessions
   sessions: 12
@@ -100,7 +100,7 @@ fn a_slower_backend_is_a_regression_and_the_same_one_is_not() {
 /// What could not be compared after the run is refused before it.
 #[test]
 fn a_baseline_of_another_load_is_refused_before_anything_starts() {
-    let tiny = "name: tiny\nscenarios: {talk: {executor: constant-sessions, sessions: 1, duration: 1s, gracefulStop: 5s}}\n";
+    let tiny = "name: tiny\nscenarios: {talk: {executor: constant-sessions, sessions: 1, duration: 1s, gracefulStop: 5s, conversations: [{turns: [{wait: 100ms, say: {synth: 200ms}}]}]}}\n";
     let first = Run::of(tiny).finish();
     let refused =
         |run: Run, baseline: &Path| run.with("--baseline").with(baseline.to_str().expect("a path")).finish().exits(104).has_no_summary();

@@ -131,7 +131,7 @@ pub enum Status {
     NoRegression,
     /// Something is worse.
     Regression,
-    /// Not one figure could be told: the runs are too short.
+    /// Not one latency is known finely enough to show what matters: the runs are too short, or too noisy.
     Undecided,
     /// The runs are not of the same load, or one is not whole.
     NotComparable,
@@ -206,7 +206,7 @@ pub fn compare(baseline: &Recorded, current: &Recorded, options: Options) -> Bas
         let has = |verdict| comparison.of(verdict).next().is_some();
         comparison.status = match () {
             () if has(Verdict::Worse) => Status::Regression,
-            () if told(&comparison.rows) => Status::NoRegression,
+            () if told(&comparison.rows, options) => Status::NoRegression,
             () => Status::Undecided,
         };
     } else if [baseline, current].iter().any(|run| run.summary.generator.saturation.saturated) {
@@ -215,11 +215,15 @@ pub fn compare(baseline: &Recorded, current: &Recorded, options: Options) -> Bas
     comparison
 }
 
-/// Something could be told: of the latencies, where there are any, for that no session failed in either run says nothing of those.
-fn told(rows: &[Row]) -> bool {
-    let told = |row: &&Row| matches!(row.verdict, Verdict::NoDifference | Verdict::Better);
+/// Something is known finely enough: one of the latencies, where there are any (that no session failed in either run says nothing of those), to within
+/// what matters. Had it not changed, the run could have shown it.
+fn told(rows: &[Row], options: Options) -> bool {
+    let fine = |row: &&Row| match (row.change_low, row.change_high, row.baseline) {
+        (Some(low), Some(high), Some(was)) => (high - low) / 2.0 <= options.tolerance.max(options.floor_ms / was),
+        _ => false,
+    };
     let latencies: Vec<&Row> = rows.iter().filter(|row| row.kind == Kind::Latency).collect();
-    if latencies.is_empty() { rows.iter().any(|row| told(&row)) } else { latencies.iter().any(told) }
+    if latencies.is_empty() { rows.iter().any(|row| row.verdict == Verdict::NoDifference) } else { latencies.iter().any(fine) }
 }
 
 /// Key of a metric, over all or of one scenario: that of thresholds, and the tag of the interval log.
