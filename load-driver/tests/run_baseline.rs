@@ -16,9 +16,9 @@ server: {{think: '{think}'}}
 defaults:
   executor: constant-sessions
   sessions: 12
-  duration: 20s
+  duration: 30s
   gracefulStop: 10s
-  conversations: [{{turns: [{{wait: 'uniform(50ms, 250ms)', say: {{synth: 300ms}}, response: 300ms}}]}}]
+  conversations: [{{turns: [{{wait: 'uniform(50ms, 2s)', say: {{synth: 300ms}}, response: 300ms}}]}}]
 scenarios:
   grpc: {{protocol: grpc}}
   websocket: {{protocol: websocket, format: mulaw_8k}}
@@ -55,13 +55,13 @@ fn a_slower_backend_is_a_regression_and_the_same_one_is_not() {
     let in_ci =
         |run: Run| run.environment("GITHUB_ACTIONS", "true").environment("GITHUB_STEP_SUMMARY", page.path().to_str().expect("a path"));
     // What a busy machine adds to a turn differs from run to run, and is no part of this test.
-    let against = |run: Run| in_ci(run).with("--baseline").with(path(&first)).with("--tolerance=40%").with("--floor=40ms");
+    let against = |run: Run| in_ci(run).with("--baseline").with(path(&first)).with("--tolerance=100%").with("--floor=100ms");
 
     let same = against(run("uniform(80ms, 160ms)")).finish().exits(0);
     assert_eq!(same.at("/comparison/status"), "no_regression", "{}", same.shown());
     assert!(!same.stdout.contains("::error"), "{}", same.stdout);
 
-    let slow = against(run("uniform(380ms, 460ms)")).finish().exits(99).says("REGRESSION");
+    let slow = against(run("uniform(1500ms, 1600ms)")).finish().exits(99).says("REGRESSION");
     for key in ["turn_response", "turn_response{scenario:grpc}", "turn_response{scenario:websocket}"] {
         assert_eq!(verdict(&slow, key, "p(50)"), "worse", "{key}\n{}", slow.shown());
     }
@@ -73,12 +73,12 @@ fn a_slower_backend_is_a_regression_and_the_same_one_is_not() {
     assert!(steps.contains("## ✅ PASSED: talk") && steps.contains("## ❌ FAILED (exit code 99): talk"), "{steps}");
 
     // `compare` says what the run said.
-    let compare = |format: &str| driver(&["compare", path(&first), path(&slow), "--tolerance=40%", "--floor=40ms", "--format", format]);
+    let compare = |format: &str| driver(&["compare", path(&first), path(&slow), "--tolerance=100%", "--floor=100ms", "--format", format]);
     let (code, json) = compare("json");
     let compared: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((code, &compared), (Some(99), slow.at("/comparison")));
     assert!(compare("terminal").1.contains("REGRESSION") && compare("markdown").1.starts_with("### Against the baseline"));
-    let (code, shown) = driver(&["compare", path(&first), path(&same), "--tolerance=40%", "--floor=40ms"]);
+    let (code, shown) = driver(&["compare", path(&first), path(&same), "--tolerance=100%", "--floor=100ms"]);
     assert_eq!(code, Some(0), "{shown}");
 
     // `report` says what the run said, and ends as it did.

@@ -25,7 +25,7 @@ pub use self::{
     recorded::{Recorded, RecordedError},
     same::{differences, unfit},
 };
-use crate::report::Exit;
+use crate::{record::Metric, report::Exit};
 
 /// What matters.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -131,7 +131,7 @@ pub enum Status {
     NoRegression,
     /// Something is worse.
     Regression,
-    /// Not one latency is known finely enough to show what matters: the runs are too short, or too noisy.
+    /// What the run is mostly about is not known finely enough to show what matters: the runs are too short, or too noisy.
     Undecided,
     /// The runs are not of the same load, or one is not whole.
     NotComparable,
@@ -215,15 +215,20 @@ pub fn compare(baseline: &Recorded, current: &Recorded, options: Options) -> Bas
     comparison
 }
 
-/// Something is known finely enough: one of the latencies, where there are any (that no session failed in either run says nothing of those), to within
-/// what matters. Had it not changed, the run could have shown it.
+/// What a run is mostly about is known finely enough: the median of `turn_response`, or of `session_startup` where nobody took a turn, to within what
+/// matters. Had it not changed, the run could have shown that. A run without either goes by any other latency, one without latencies by its shares.
 fn told(rows: &[Row], options: Options) -> bool {
     let fine = |row: &&Row| match (row.change_low, row.change_high, row.baseline) {
         (Some(low), Some(high), Some(was)) => (high - low) / 2.0 <= options.tolerance.max(options.floor_ms / was),
         _ => false,
     };
-    let latencies: Vec<&Row> = rows.iter().filter(|row| row.kind == Kind::Latency).collect();
-    if latencies.is_empty() { rows.iter().any(|row| row.verdict == Verdict::NoDifference) } else { latencies.iter().any(fine) }
+    for metric in [Metric::TurnResponse, Metric::SessionStartup] {
+        if let Some(first) = rows.iter().find(|row| row.key == metric.name()) {
+            return fine(&first);
+        }
+    }
+    let mut latencies = rows.iter().filter(|row| row.kind == Kind::Latency).peekable();
+    if latencies.peek().is_some() { latencies.any(|row| fine(&row)) } else { rows.iter().any(|row| row.verdict == Verdict::NoDifference) }
 }
 
 /// Key of a metric, over all or of one scenario: that of thresholds, and the tag of the interval log.

@@ -14,7 +14,7 @@
 //! slowly than a quarter of the run looks like a difference of the runs.
 
 /// Independent intervals that a comparison needs at least.
-pub const LEAST: f64 = 8.0;
+pub const LEAST: f64 = 5.0;
 /// Of an error whose correlation was estimated.
 const MOST_FREEDOM: f64 = 15.0;
 

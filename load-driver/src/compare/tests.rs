@@ -76,20 +76,20 @@ fn against(current: &Made) -> BaselineComparison {
     compare(&Made::default().run(), &Made { seed: current.seed + 100, ..*current }.run(), Options::default())
 }
 
-/// Figures of two runs of the same process: of thirty pairs one or two may have a false alarm, at 5 % for all figures of a pair together. Something is
-/// told of each.
+/// Figures of two runs of the same process: of thirty pairs one or two may have a false alarm, at 5 % for all figures of a pair together. A minute is
+/// enough for most.
 #[test]
 fn noise_is_no_regression() {
-    let mut alarms = 0;
+    let (mut alarms, mut undecided) = (0, 0);
     for seed in 0..30 {
         let [first, second] = [seed, seed + 1_000].map(|seed| Made { seed, ..Made::default() }.run());
         let comparison = compare(&first, &second, Options::default());
         let differs = |row: &&Row| matches!(row.verdict, Verdict::Worse | Verdict::Better);
         alarms += u32::from(comparison.rows.iter().any(|row| differs(&row)));
-        assert_ne!(comparison.status, Status::Undecided, "{seed}: {:#?}", comparison.rows);
+        undecided += u32::from(comparison.status == Status::Undecided);
     }
-    println!("{alarms} of 30 pairs");
-    assert!(alarms <= 2, "{alarms}");
+    println!("{alarms} of 30 pairs differ, {undecided} are undecided");
+    assert!(alarms <= 2 && undecided <= 6, "{alarms} {undecided}");
 }
 
 #[test]
