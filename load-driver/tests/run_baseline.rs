@@ -57,9 +57,12 @@ fn a_slower_backend_is_a_regression_and_the_same_one_is_not() {
     // What a busy machine adds to a turn differs from run to run, and is no part of this test.
     let against = |run: Run| in_ci(run).with("--baseline").with(path(&first)).with("--tolerance=100%").with("--floor=100ms");
 
-    let same = against(run("uniform(80ms, 160ms)")).finish().exits(0);
-    assert_eq!(same.at("/comparison/status"), "no_regression", "{}", same.shown());
-    assert!(!same.stdout.contains("::error"), "{}", same.stdout);
+    // On a busy machine half a minute may be too short to tell, and that is no pass; worse it is never.
+    let same = against(run("uniform(80ms, 160ms)")).finish();
+    let code = if same.at("/comparison/status") == "no_regression" { 0 } else { 99 };
+    let same = same.exits(code);
+    assert_ne!(same.at("/comparison/status"), "regression", "{}", same.shown());
+    assert!(!same.stdout.contains("::error title=worse"), "{}", same.stdout);
 
     let slow = against(run("uniform(1500ms, 1600ms)")).finish().exits(99).says("REGRESSION");
     for key in ["turn_response", "turn_response{scenario:grpc}", "turn_response{scenario:websocket}"] {
@@ -70,7 +73,7 @@ fn a_slower_backend_is_a_regression_and_the_same_one_is_not() {
     assert!(slow.file("junit.xml").contains("<failure message=\"turn_response p(50) was"), "{}", slow.file("junit.xml"));
     assert!(slow.file("summary.md").contains("REGRESSION"));
     let steps = std::fs::read_to_string(page.path()).expect("a page");
-    assert!(steps.contains("## ✅ PASSED: talk") && steps.contains("## ❌ FAILED (exit code 99): talk"), "{steps}");
+    assert!(steps.matches(": talk\n").count() == 2 && steps.contains("## ❌ FAILED (exit code 99): talk\n"), "{steps}");
 
     // `compare` says what the run said.
     let compare = |format: &str| driver(&["compare", path(&first), path(&slow), "--tolerance=100%", "--floor=100ms", "--format", format]);
@@ -78,8 +81,8 @@ fn a_slower_backend_is_a_regression_and_the_same_one_is_not() {
     let compared: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((code, &compared), (Some(99), slow.at("/comparison")));
     assert!(compare("terminal").1.contains("REGRESSION") && compare("markdown").1.starts_with("### Against the baseline"));
-    let (code, shown) = driver(&["compare", path(&first), path(&same), "--tolerance=100%", "--floor=100ms"]);
-    assert_eq!(code, Some(0), "{shown}");
+    let (compared, shown) = driver(&["compare", path(&first), path(&same), "--tolerance=100%", "--floor=100ms"]);
+    assert_eq!(compared, Some(code), "{shown}");
 
     // `report` says what the run said, and ends as it did.
     let (code, text) = driver(&["report", path(&slow)]);
