@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Exit, behaviour::Behaviour, build};
 use crate::{
     balance::Balance,
-    ledger::Funnel,
+    ledger::{Confidence, Funnel},
     plan::{Dialect, EndKind, Protocol},
     record::Series,
     system::Saturation,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Of the layout of [`Summary`]: one more with every change that a reader could notice.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;
 
 /// Everything about one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -133,6 +133,10 @@ pub struct CountersSection {
     pub status: CountersStatus,
     /// In words: on what it rests, or why there is none.
     pub basis: String,
+    /// How much it is worth; none when nothing was checked.
+    pub confidence: Option<Confidence>,
+    /// What the sources of counters cannot show, whatever the verdict.
+    pub cannot_see: Vec<String>,
     /// What is wrong, worst first.
     pub findings: Vec<FindingRow>,
 }
