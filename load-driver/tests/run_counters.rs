@@ -117,6 +117,19 @@ fn defective(source: &str, backends: usize, defect: &str, found: &str) {
 }
 
 #[test]
+fn check_says_what_a_source_can_prove() {
+    let check = |name: &str| {
+        let said = load_driver::cli::check::check(&load_driver::profile::Source::of(name), &[]);
+        assert!(said.ok, "{}", said.text);
+        said.text
+    };
+    let text = check("third-party");
+    assert!(text.contains("# counters: prometheus, each backend, every 250ms; proves ghosts and false capacity, as sums"), "{text}");
+    assert!(text.contains("# counters cannot see: which sessions"), "{text}");
+    assert!(check("quickstart").contains("# counters: agent-server, every 100ms: proves each session's count and end by its name"));
+}
+
+#[test]
 fn metrics_agree() {
     let done = clean(PROMETHEUS, 1);
     assert_eq!(done.count("/schema_version"), 4);

@@ -9,7 +9,7 @@ use tokio::{
     process::Command,
 };
 
-use super::{CounterError, Document, Fetch, Opening, json::Pointed};
+use super::{CounterError, Document, Fetch, FetchResult, Opening, json::Pointed};
 
 /// Of its output.
 const MAX_OUTPUT: u64 = 1 << 20;
@@ -31,7 +31,11 @@ struct Program {
 }
 
 impl Fetch for Program {
-    fn fetch(&mut self) -> Pin<Box<dyn Future<Output = Result<Box<dyn Document>, CounterError>> + Send + '_>> {
+    fn shown(&self) -> String {
+        format!("the program `{}`", self.name())
+    }
+
+    fn fetch(&mut self) -> Pin<Box<dyn Future<Output = FetchResult> + Send + '_>> {
         Box::pin(async move {
             match tokio::time::timeout(self.timeout, self.run()).await {
                 Ok(value) => Ok(Box::new(Pointed(value?)) as Box<dyn Document>),
@@ -47,7 +51,7 @@ impl Program {
     }
 
     fn failed(&self, reason: String) -> CounterError {
-        CounterError::Unreadable { address: format!("the program `{}`", self.name()), reason }
+        CounterError::Unreadable { address: self.shown(), reason }
     }
 
     async fn run(&self) -> Result<Value, CounterError> {

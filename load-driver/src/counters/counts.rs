@@ -6,6 +6,9 @@ use proto::frame::Outcome;
 
 use crate::profile::{Counters, Ended};
 
+/// Names that are listed in a message.
+const LISTED: usize = 12;
+
 /// Above this a double no longer holds every whole number.
 const MOST: f64 = 9_007_199_254_740_992.0;
 
@@ -59,7 +62,7 @@ pub trait Document: Send {
         None
     }
 
-    /// What it has, for whoever looks for something else; a few names.
+    /// What it has, for whoever looks for something else, likelier names first.
     fn known(&self) -> Vec<String> {
         Vec::new()
     }
@@ -139,9 +142,10 @@ impl Look<'_> {
 fn missing(key: &str, place: &str, document: &dyn Document) -> String {
     let known = document.known();
     let near = crate::profile::nearest(place, known.iter().map(String::as_str)).map(|near| format!("; did you mean `{near}`?"));
-    let has = || if known.is_empty() { String::new() } else { format!("; there are {}", known.join(", ")) };
+    let few = known.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", ");
+    let has = || if few.is_empty() { "; there is nothing".to_owned() } else { format!("; there are {few}") };
     format!(
-        "nothing is at `{place}`, where `{key}` is to be{}. Where it comes with the first session: `counters.absent_is_zero: true`",
+        "nothing is at `{place}`, where `{key}` is to be{} (where it comes with the first session: `counters.absent_is_zero: true`)",
         near.unwrap_or_else(has)
     )
 }

@@ -1,6 +1,6 @@
 //! The text formats of Prometheus and `OpenMetrics`, as far as sums need them, and selectors of series.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// More series than any backend of sessions has.
 const MAX_SERIES: usize = 200_000;
@@ -31,7 +31,7 @@ impl Exposition {
     /// Reads a whole text; else says which line is none.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut out = Self::default();
-        let mut seen: HashMap<(String, String), ()> = HashMap::new();
+        let mut seen: HashSet<(String, String)> = HashSet::new();
         let openmetrics = text.trim_end().ends_with("# EOF");
         for (at, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -67,7 +67,7 @@ impl Exposition {
             if seen.len() >= MAX_SERIES {
                 return Err(format!("more than {MAX_SERIES} series"));
             }
-            if seen.insert((name.to_owned(), labels.clone()), ()).is_some() {
+            if !seen.insert((name.to_owned(), labels.clone())) {
                 out.doubled.insert(format!("{name}{labels}"));
             }
             out.series.entry(name.to_owned()).or_default().push(Series { labels, pairs, value, time_us });

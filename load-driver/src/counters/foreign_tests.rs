@@ -278,3 +278,14 @@ async fn a_page_behind_tls_is_read_with_the_certificates_of_the_profile() {
     let error = look(&trusting).await.expect_err("another's certificate");
     assert!(error.contains("TLS handshake failed"), "{error}");
 }
+
+proptest::proptest! {
+    #[test]
+    fn any_page_is_read_or_refused(page in "([a-z_:{}=\"\\\\,# \n0-9.+eNaInf]|\\PC){0,200}", place in "([a-z_{}=\"\\\\,!~ ]|\\PC){0,40}") {
+        use super::{Document, exposition::{Exposition, Selector}};
+        let selector = Selector::parse(&place);
+        if let (Ok(exposition), Ok(_)) = (Exposition::parse(&page), selector) {
+            let _ = (exposition.number(&place), exposition.text(&place), exposition.process());
+        }
+    }
+}

@@ -38,8 +38,9 @@ impl GatheredSource {
         let fetched = futures_util::future::join_all(self.parts.iter_mut().map(|part| part.fetch())).await;
         let answered_at_us = self.now_us();
         let mut sum: Option<Counts> = None;
-        for document in fetched {
-            let counts = read(&*document?, &self.counters).map_err(CounterError::Unusable)?;
+        for (document, part) in fetched.into_iter().zip(&self.parts) {
+            let wrong = |reason| CounterError::Unreadable { address: part.shown(), reason };
+            let counts = read(&*document?, &self.counters).map_err(wrong)?;
             match &mut sum {
                 None => sum = Some(counts),
                 Some(sum) => sum.add(counts),

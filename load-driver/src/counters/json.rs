@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin};
 
 use serde_json::Value;
 
-use super::{CounterError, Document, Fetch, Number, Opening, http::Resource};
+use super::{CounterError, Document, Fetch, FetchResult, Number, Opening, http::Resource};
 
 pub(super) fn check_place(place: &str) -> Result<(), String> {
     if !place.starts_with('/') {
@@ -27,7 +27,11 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Box<dyn Fetch>, CounterError
 struct Json(Resource);
 
 impl Fetch for Json {
-    fn fetch(&mut self) -> Pin<Box<dyn Future<Output = Result<Box<dyn Document>, CounterError>> + Send + '_>> {
+    fn shown(&self) -> String {
+        self.0.shown.clone()
+    }
+
+    fn fetch(&mut self) -> Pin<Box<dyn Future<Output = FetchResult> + Send + '_>> {
         Box::pin(async move {
             let body = self.0.get().await?;
             let value: Value = serde_json::from_slice(&body).map_err(|error| self.0.unreadable(format!("no JSON: {error}")))?;
@@ -71,9 +75,9 @@ fn cut(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
-/// Pointers to the first few numbers.
+/// Pointers to numbers.
 fn list(value: &Value, path: String, out: &mut Vec<String>) {
-    const LISTED: usize = 12;
+    const LISTED: usize = 1_000;
     const DEEP: usize = 160;
     if out.len() >= LISTED || path.len() > DEEP {
         return;

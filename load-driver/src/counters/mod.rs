@@ -40,10 +40,16 @@ pub trait CounterSource: Send {
     fn poll(&mut self, registry: bool) -> Pin<Box<dyn Future<Output = PollResult> + Send + '_>>;
 }
 
+/// A document, or why there is none.
+pub type FetchResult = Result<Box<dyn Document>, CounterError>;
+
 /// Reads a document in which sums have places.
 pub trait Fetch: Send {
+    /// Where it is read, for people: without secrets.
+    fn shown(&self) -> String;
+
     /// The document as it is now.
-    fn fetch(&mut self) -> Pin<Box<dyn Future<Output = Result<Box<dyn Document>, CounterError>> + Send + '_>>;
+    fn fetch(&mut self) -> Pin<Box<dyn Future<Output = FetchResult> + Send + '_>>;
 }
 
 /// What a source of sums needs to be opened.

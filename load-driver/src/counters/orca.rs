@@ -10,7 +10,7 @@ use proto::orca::{OrcaLoadReport, checked};
 use tokio::{sync::watch, task::JoinHandle};
 use tonic::{Status, transport::Endpoint};
 
-use super::{CounterError, Document, Fetch, Number, Opening, url_of};
+use super::{CounterError, Document, Fetch, FetchResult, Number, Opening, url_of};
 use crate::{
     feed::{Over, endpoint, subscribe},
     profile::read_at,
@@ -56,7 +56,11 @@ impl Drop for Listener {
 }
 
 impl Fetch for Orca {
-    fn fetch(&mut self) -> Pin<Box<dyn Future<Output = Result<Box<dyn Document>, CounterError>> + Send + '_>> {
+    fn shown(&self) -> String {
+        format!("{} OpenRcaService/StreamCoreMetrics", self.authority)
+    }
+
+    fn fetch(&mut self) -> Pin<Box<dyn Future<Output = FetchResult> + Send + '_>> {
         Box::pin(async move {
             let broken = |address: &str, reason: String| CounterError::Broken { address: address.to_owned(), reason };
             if self.listener.as_ref().is_none_or(|listener| listener.task.is_finished()) {
@@ -116,6 +120,6 @@ impl Document for OrcaLoadReport {
     }
 
     fn known(&self) -> Vec<String> {
-        self.named_metrics.keys().take(12).cloned().collect()
+        self.named_metrics.keys().cloned().collect()
     }
 }

@@ -3,7 +3,7 @@
 use std::{future::Future, pin::Pin};
 
 use super::{
-    CounterError, Document, Fetch, Number, Opening,
+    CounterError, Document, Fetch, FetchResult, Number, Opening,
     exposition::{Exposition, Selector},
     http::Resource,
 };
@@ -12,8 +12,6 @@ use super::{
 const ACCEPT: &str = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
 /// What client libraries call the start of the process.
 const PROCESS: &str = "process_start_time_seconds";
-/// Names that are listed in a message.
-const LISTED: usize = 12;
 
 pub(super) fn check_place(place: &str) -> Result<(), String> {
     Selector::parse(place).map(drop)
@@ -26,7 +24,11 @@ pub(super) fn open(opening: &Opening<'_>) -> Result<Box<dyn Fetch>, CounterError
 struct Prometheus(Resource);
 
 impl Fetch for Prometheus {
-    fn fetch(&mut self) -> Pin<Box<dyn Future<Output = Result<Box<dyn Document>, CounterError>> + Send + '_>> {
+    fn shown(&self) -> String {
+        self.0.shown.clone()
+    }
+
+    fn fetch(&mut self) -> Pin<Box<dyn Future<Output = FetchResult> + Send + '_>> {
         Box::pin(async move {
             let body = self.0.get().await?;
             let text = std::str::from_utf8(&body).map_err(|_| self.0.unreadable("what is served there is no text"))?;
@@ -69,10 +71,7 @@ impl Document for Exposition {
 
     fn known(&self) -> Vec<String> {
         let like = |name: &&str| ["session", "call", "conn", "stream", "agent", "active"].iter().any(|part| name.contains(part));
-        let mut names: Vec<&str> = self.names().collect();
-        if names.iter().any(|name| like(&name)) {
-            names.retain(|name| like(&name));
-        }
-        names.into_iter().take(LISTED).map(str::to_owned).collect()
+        let (likely, others): (Vec<&str>, Vec<&str>) = self.names().partition(like);
+        likely.into_iter().chain(others).map(str::to_owned).collect()
     }
 }

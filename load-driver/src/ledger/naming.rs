@@ -16,9 +16,8 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         let kinds: Vec<String> = last.by_kind.iter().map(|(kind, n)| format!("{n} by {kind}")).collect();
         let by = if kinds.is_empty() { String::new() } else { format!(" (ended {})", kinds.join(", ")) };
         let what = if timeouts { "all of them ended by a timeout" } else { "the backend looks fuller than it is, for ever" };
-        let caveats: String = last.ghost_caveats.iter().map(|caveat| format!("; {caveat}")).collect();
-        let text =
-            format!("{} sessions ended, their windows are over, and the backend still counts them{by}: {what}{caveats}", last.ghosts);
+        let caveats = std::iter::once(what).chain(last.ghost_caveats.iter().map(String::as_str)).collect::<Vec<_>>().join("; ");
+        let text = format!("{} sessions ended, their windows are over, and the backend still counts them{by}: {caveats}", last.ghosts);
         out.push(Finding::new(name, last.ghosts, text).with_ids(&last.ghost_names));
     }
     let by_totals = if last.ghosts == 0 { faults.excess_unexplained } else { 0 };

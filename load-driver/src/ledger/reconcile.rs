@@ -268,11 +268,14 @@ fn contradiction(at: &Reading, boot: &Boot, explained: u64, faults: &mut Faults)
     None
 }
 
+/// The session is in sums.
+pub type InSums<'a> = dyn Fn(&Session) -> bool + 'a;
+
 /// Checks the sessions that are over and counted as ended, and folds them once no sample that is still looked at can show them.
 /// `last`: no sample will be looked at any more. Sessions that are in sums are left to those who look at them.
 pub fn sweep(
     book: &mut Book,
-    (boots, watches, in_sums): (&BTreeMap<usize, Boot>, &[Watch], &dyn Fn(&Session) -> bool),
+    (boots, watches, in_sums): (&BTreeMap<usize, Boot>, &[Watch], &InSums<'_>),
     config: &LedgerConfig,
     last: bool,
     out: (&mut Faults, &mut Convergence),

@@ -1,15 +1,18 @@
 //! `counters`: where the backends' counters are read, and how they are watched and held against the ledger.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+mod site;
+mod values;
 
 use proto::frame::Outcome;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{self, MapAccess, SeqAccess, Visitor},
-};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::{Profile, Reach, connection, error::nearest, shown_connection, units::Span, url::TargetUrl, validate::Checker};
+use self::site::differs;
+pub use self::{
+    site::{Site, read_at},
+    values::{Ended, Urls},
+};
+use super::{Profile, Reach, connection, error::nearest, shown_connection, units::Span, validate::Checker};
 use crate::{counters, plan::Connection};
 
 /// What gives the counters.
@@ -138,59 +141,6 @@ impl Default for Counters {
             baseline: None,
         }
     }
-}
-
-/// Where one backend is, for the placeholders of a URL or command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Site {
-    /// Of the fleet.
-    pub index: usize,
-    /// `host:port` of its sessions.
-    pub address: String,
-    /// `host:port` of its admin port, where there is one.
-    pub admin: Option<String>,
-}
-
-impl Site {
-    /// The text with the placeholders filled in; else the one that nobody knows.
-    pub fn fill(&self, text: &str) -> Result<String, String> {
-        let mut out = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(at) = rest.find('{') {
-            let (before, after) = rest.split_at(at);
-            out.push_str(before);
-            let name = after.get(1..).and_then(|inner| inner.split_once('}')).map(|(name, _)| name);
-            let Some(name) = name.filter(|name| PLACEHOLDERS.contains(name)) else {
-                // A brace of its own: `${NAME}`, or JSON in an argument.
-                out.push('{');
-                rest = after.get(1..).unwrap_or_default();
-                continue;
-            };
-            let (host, port) = self.address.rsplit_once(':').unwrap_or((&self.address, ""));
-            match name {
-                "host" => out.push_str(host),
-                "port" => out.push_str(port),
-                "address" => out.push_str(&self.address),
-                "index" => out.push_str(&self.index.to_string()),
-                _ => out.push_str(self.admin.as_deref().ok_or_else(|| format!("backend {} has no `admin` for {{admin}}", self.index))?),
-            }
-            rest = after.get(name.len() + 2..).unwrap_or_default();
-        }
-        out.push_str(rest);
-        Ok(out)
-    }
-
-    /// For checks before anything is known.
-    fn example() -> Self {
-        Self { index: 0, address: "127.0.0.1:7000".to_owned(), admin: Some("127.0.0.1:7001".to_owned()) }
-    }
-}
-
-const PLACEHOLDERS: [&str; 5] = ["host", "port", "address", "admin", "index"];
-
-/// It says something else for each backend.
-fn differs(text: &str) -> bool {
-    PLACEHOLDERS.iter().any(|name| text.contains(&format!("{{{name}}}")))
 }
 
 impl Counters {
@@ -375,142 +325,9 @@ impl Counters {
     }
 }
 
-/// The URL for one backend, taken apart; else what is wrong with it. Its secrets are in no message.
-pub fn read_at(site: &Site, url: &str) -> Result<TargetUrl, String> {
-    let filled = site.fill(url)?;
-    if !(filled.starts_with("http://") || filled.starts_with("https://")) {
-        return Err(format!("`{}` is no URL with http or https", super::shown(&filled)));
-    }
-    TargetUrl::parse(&filled)
-}
-
-/// One URL, or several.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Urls(pub Vec<String>);
-
-impl Urls {
-    /// None is given.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-/// Results hold them, and must hold no secret.
-impl Serialize for Urls {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let shown: Vec<Cow<'_, str>> = self.0.iter().map(|url| super::shown(url)).collect();
-        match shown.as_slice() {
-            [one] => one.serialize(serializer),
-            all => all.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Urls {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(UrlsVisitor)
-    }
-}
-
-struct UrlsVisitor;
-
-impl<'de> Visitor<'de> for UrlsVisitor {
-    type Value = Urls;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a URL, or a list of one for each backend")
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Urls, E> {
-        Ok(Urls(vec![value.to_owned()]))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Urls, A::Error> {
-        let mut all = Vec::new();
-        while let Some(url) = items.next_element()? {
-            all.push(url);
-        }
-        Ok(Urls(all))
-    }
-}
-
-impl JsonSchema for Urls {
-    fn schema_name() -> Cow<'static, str> {
-        "Urls".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [{ "type": "string" }, { "type": "array", "minItems": 1, "items": { "type": "string" } }] })
-    }
-}
-
-/// Where the number of ended sessions is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum Ended {
-    /// Of all.
-    Total(String),
-    /// Of each outcome.
-    ByOutcome(BTreeMap<String, String>),
-}
-
-impl<'de> Deserialize<'de> for Ended {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(EndedVisitor)
-    }
-}
-
-struct EndedVisitor;
-
-impl<'de> Visitor<'de> for EndedVisitor {
-    type Value = Ended;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the place of all ends, or {completed: PLACE, cancelled: PLACE, ...}")
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Ended, E> {
-        Ok(Ended::Total(value.to_owned()))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Ended, A::Error> {
-        let mut all = BTreeMap::new();
-        while let Some((outcome, place)) = map.next_entry()? {
-            all.insert(outcome, place);
-        }
-        Ok(Ended::ByOutcome(all))
-    }
-}
-
-impl JsonSchema for Ended {
-    fn schema_name() -> Cow<'static, str> {
-        "Ended".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let by_outcome: serde_json::Map<String, serde_json::Value> =
-            Outcome::ALL.iter().map(|outcome| (outcome.name().to_owned(), serde_json::json!({ "type": "string" }))).collect();
-        json_schema!({
-            "description": "Site of the number of sessions that ended, or places by outcome.",
-            "anyOf": [
-                { "type": "string" },
-                { "type": "object", "properties": by_outcome, "additionalProperties": false }
-            ]
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn placeholders_are_filled_in_and_other_braces_stay() {
-        let place = Site { index: 2, address: "[::1]:7000".to_owned(), admin: None };
-        assert_eq!(place.fill("http://{host}:9/{index}?a={address}&p={port}").as_deref(), Ok("http://[::1]:9/2?a=[::1]:7000&p=7000"));
-        assert_eq!(place.fill("{\"a\": {x}} ${host} {").as_deref(), Ok("{\"a\": {x}} $[::1] {"));
-        assert!(place.fill("http://{admin}/").is_err_and(|error| error.contains("admin")));
-    }
 
     #[test]
     fn what_is_read_for_each_backend_is_told_from_what_is_read_for_all() {
