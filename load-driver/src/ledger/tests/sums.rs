@@ -34,7 +34,7 @@ fn silent(world: &World) -> Result<(), TestCaseError> {
     // Sessions that no look can have seen prove nothing, and are said to.
     let unseen = |evidence: &str| evidence.contains("never moved");
     let blind = verdict.judgement == Judgement::Unverified && verdict.findings.iter().all(|finding| unseen(&finding.evidence));
-    if blind && !world.sums.as_ref().is_some_and(|shows| shows.started) {
+    if blind {
         return Ok(());
     }
     prop_assert!(verdict.findings.is_empty(), "{:#?}\n{:#?}", verdict.findings, verdict.notes);

@@ -21,7 +21,7 @@ impl Totals {
         if active > high.saturating_add(b.live() as i64) || active < floor.saturating_add(b.sure as i64) {
             return false;
         }
-        if b.accepted > 0 && !self.moved {
+        if b.accepted > 0 && !self.stood_out {
             return false;
         }
         // A killed worker may have had more sessions than it told of.

@@ -157,11 +157,18 @@ impl End<'_> {
         let doubles = too_often(ledger, totals, at, b);
         out.doubles += doubles;
         out.short += missing.max(totals.short.most).saturating_sub(doubles);
-        if !others && low > 0 && active < low {
+        let fewer = totals.fewer.most.max(low.saturating_sub(active).max(0) as u64);
+        if !others && low > 0 && fewer > 0 {
             out.unverified.push(format!(
-                "{label}: it counts {} sessions fewer than before the run: those of others ended (`counters.other_traffic: true`), or ours were subtracted twice",
-                low - active
+                "{label}: it counted {fewer} sessions fewer than ours and the {low} from before the run: others' ended (`counters.other_traffic: true`), or ours were not counted or subtracted twice"
             ));
+        } else if b.accepted > 0 && !totals.stood_out && never_added == 0 && missing.max(totals.short.most) == 0 {
+            let why = if others {
+                format!("never stood out of what others' vary, {low} to {high}: more sessions at a time, or a quieter time, would show")
+            } else {
+                "never moved, though others of its numbers did: live for too short a time to be seen, or not counted".to_owned()
+            };
+            out.unverified.push(format!("{label}: its number of live sessions {why}"));
         }
         if others || ghosts > 0 { 0 } else { totals.excess.most }
     }

@@ -141,6 +141,10 @@ pub(super) struct Totals {
     ghosts: (u64, u64),
     /// Its numbers have moved since the first session.
     moved: bool,
+    /// That of live sessions has; with other traffic: beyond what others vary.
+    stood_out: bool,
+    /// Fewer than ours and those from before the run.
+    fewer: Persistent,
 }
 
 /// Reasons that are kept.
@@ -176,6 +180,8 @@ impl Totals {
             excess: Persistent::default(),
             ghosts: (0, 0),
             moved: false,
+            stood_out: false,
+            fewer: Persistent::default(),
         }
     }
 
@@ -279,6 +285,7 @@ impl Totals {
         self.folded = Folded::default();
         self.short.recent.clear();
         self.excess.recent.clear();
+        self.fewer.recent.clear();
         self.ghosts = (0, 0);
     }
 
@@ -317,7 +324,12 @@ impl Totals {
             faults.short_samples += 1;
             faults.short_most = faults.short_most.max(short);
         }
-        self.moved |= self.base.as_ref().is_some_and(|base| !look.counts.stands_still(&base.counts));
+        if let Some(base) = &self.base {
+            self.moved |= !look.counts.stands_still(&base.counts);
+            self.stood_out |= if self.config.shows.other_traffic { active > ceiling } else { active != base.counts.active };
+            let fewer = base.active.0.saturating_add(b.sure as i64).saturating_sub(active).saturating_sub(unadded as i64).max(0) as u64;
+            self.fewer.push(look.span.to_us, fewer, config.grace_us);
+        }
         let beyond = active.saturating_sub(ceiling).saturating_sub(b.live() as i64);
         if beyond <= 0 {
             self.ends_agree(book, &look, 0);

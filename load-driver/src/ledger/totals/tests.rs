@@ -132,7 +132,7 @@ fn what_others_had_before_is_subtracted_and_what_of_it_ends_is_ambiguous() {
     assert_eq!(found(&ten(Shows::default(), (40, 0), 0)), []);
     assert_eq!(ten(Shows::default(), (40, 0), 0).confidence, Some(Confidence::WithOtherTraffic));
     assert_eq!(found(&ten(Shows::default(), (40, 0), 4)), [(DefectName::Ghost, 4)]);
-    unverified(&ten(Shows::default(), (40, 0), -4), "fewer than before");
+    unverified(&ten(Shows::default(), (40, 0), -4), "4 sessions fewer than ours");
     // A count that is below zero from the first is no others' session.
     assert_eq!(found(&ten(Shows::default(), (-5, 0), 0)), []);
     assert_eq!(found(&ten(Shows::default(), (-5, 0), -2)), [(DefectName::FalseCapacity, 2)]);
@@ -216,6 +216,42 @@ fn what_never_moves_proves_nothing() {
     let mut story = Story::of(everything());
     story.pass(1_000, 5, 0);
     assert_eq!(story.close().judgement, Judgement::Agree);
+}
+
+#[test]
+fn a_gauge_that_is_another_programs_proves_nothing_whatever_it_does() {
+    // It moves, but not with us; what began is told rightly.
+    let story = |shows: Shows, base: i64, vary: i64, live: i64| {
+        let mut story = Story::of(shows);
+        story.counts.started = Some(0);
+        story.pass(1_000, base, vary);
+        story.begin(0..10);
+        story.counts.started = Some(10);
+        story.pass(5_000, live, vary);
+        story.end(0..10);
+        story.pass(15_000, base, vary);
+        story.close()
+    };
+    let started = || Shows { started: true, ..Shows::default() };
+    unverified(&story(Shows { other_traffic: true, ..started() }, 40, 2, 41), "never stood out");
+    unverified(&story(started(), 40, 0, 41), "fewer than ours and the 40 from before");
+    assert_eq!(found(&story(started(), 0, 0, 0)), [(DefectName::FalseCapacity, 10)], "it is another number that moves");
+    assert_eq!(found(&story(started(), 40, 0, 50)), []);
+}
+
+#[test]
+fn sessions_that_no_look_can_have_seen_prove_nothing_of_the_live_ones() {
+    let mut story = Story::of(Shows { started: true, ..Shows::default() });
+    story.counts.started = Some(0);
+    story.pass(1_000, 0, 0);
+    story.now += 20;
+    story.begin(0..10);
+    story.now += 20;
+    story.end(0..10);
+    story.now += 60;
+    story.counts.started = Some(10);
+    story.pass(15_000, 0, 0);
+    unverified(&story.close(), "live for too short a time to be seen");
 }
 
 #[test]
