@@ -115,6 +115,7 @@ impl Persistent {
 
 /// How one source is doing.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are learnt one by one, not states of one machine")]
 pub(super) struct Totals {
     pub(super) config: TotalsConfig,
     pub(super) watch: Watch,
