@@ -1,5 +1,6 @@
 //! What the ledger must know before the run. Times are microseconds.
 
+use super::totals::TotalsConfig;
 use crate::plan::{Dialect, EndKind, Expect};
 
 /// Settings of the reconciliation.
@@ -11,6 +12,8 @@ pub struct LedgerConfig {
     pub start_us: u64,
     /// In the order of the fleet.
     pub backends: Vec<BackendConfig>,
+    /// Sources of sums, for backends that are not watched otherwise.
+    pub totals: Vec<TotalsConfig>,
     /// The backends stand behind a balancer of somebody else's, which picks one for each session. Which one it was, the acceptance tells by
     /// the backend's name; the names come with the first look at each backend, and are kept up by all later ones.
     pub front: bool,
@@ -39,6 +42,7 @@ impl LedgerConfig {
             run_id: run_id.into(),
             start_us,
             backends,
+            totals: Vec::new(),
             front: false,
             scenarios: Vec::new(),
             start_at_upgrade: Vec::new(),

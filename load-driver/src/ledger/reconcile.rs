@@ -268,12 +268,14 @@ fn contradiction(at: &Reading, boot: &Boot, explained: u64, faults: &mut Faults)
     None
 }
 
+/// The session is in sums.
+pub type InSums<'a> = dyn Fn(&Session) -> bool + 'a;
+
 /// Checks the sessions that are over and counted as ended, and folds them once no sample that is still looked at can show them.
-/// `last`: no sample will be looked at any more.
+/// `last`: no sample will be looked at any more. Sessions that are in sums are left to those who look at them.
 pub fn sweep(
     book: &mut Book,
-    boots: &BTreeMap<usize, Boot>,
-    watches: &[Watch],
+    (boots, watches, in_sums): (&BTreeMap<usize, Boot>, &[Watch], &InSums<'_>),
     config: &LedgerConfig,
     last: bool,
     out: (&mut Faults, &mut Convergence),
@@ -286,7 +288,11 @@ pub fn sweep(
             Some(backend) => config.backends.get(backend).is_some_and(|b| b.watched),
             None => session.attempted.is_some() && config.backends.iter().any(|b| b.watched),
         };
-        if !watched || (session.accepted.is_none() && !session.in_doubt()) {
+        let uncounted = session.accepted.is_none() && !session.in_doubt();
+        if !watched && !uncounted && in_sums(session) {
+            continue;
+        }
+        if !watched || uncounted {
             done.push(*index);
             continue;
         }

@@ -17,7 +17,7 @@ impl Profile {
         self.check_schemes(&mut c);
         c.within("connection", |c| connection::check(&self.connection, c));
         c.within("driver", |c| self.driver.check(c));
-        c.within("counters", |c| self.counters.check(c));
+        c.within("counters", |c| self.counters.check(c, self));
         let world = World { embedded: self.is_embedded(), backends: self.choices(), audio: &self.library() };
         c.within("scenarios", |c| {
             if self.scenarios.is_empty() {

@@ -8,6 +8,7 @@ mod backends;
 mod check;
 mod connection;
 mod conversation;
+mod counters;
 mod custom;
 mod decode;
 mod document;
@@ -44,9 +45,10 @@ pub use self::{
     backends::{BackendEntry, Backends, Discovery},
     connection::{header_error, is_wrong_subprotocol},
     conversation::{BargeIn, BargeInFrom, Cancel, Conversation, Say, Says, Tool, Turn},
+    counters::{CounterKind, Counters, Ended, Site, Urls, read_at},
     custom::{Custom, Fill, Hole, Kind, Rule, Script, Template},
     document::Document,
-    driver::{Counters, Driver, Http2, VoiceFaults},
+    driver::{Driver, Http2, VoiceFaults},
     ends::{Ends, WeightedEnd},
     error::{Diagnostic, Place, ProfileError},
     faults::FaultEntry,

@@ -110,6 +110,11 @@ impl TargetUrl {
         }
     }
 
+    /// Always with the port.
+    pub fn host_and_port(&self) -> String {
+        format!("{}:{}", self.bracketed(), self.port)
+    }
+
     /// It is encrypted.
     pub fn tls(&self) -> bool {
         self.scheme.is_some_and(Scheme::tls)

@@ -9,7 +9,7 @@ use super::{Exit, behaviour::Behaviour, build};
 use crate::{
     balance::Balance,
     compare::{self, BaselineComparison},
-    ledger::Funnel,
+    ledger::{Confidence, Funnel},
     plan::{Dialect, EndKind, Fault, FaultName, Protocol},
     record::Series,
     system::Saturation,
@@ -146,6 +146,10 @@ pub struct CountersSection {
     pub status: CountersStatus,
     /// In words: on what it rests, or why there is none.
     pub basis: String,
+    /// How much it is worth; none when nothing was checked.
+    pub confidence: Option<Confidence>,
+    /// What the sources of counters cannot show, whatever the verdict.
+    pub cannot_see: Vec<String>,
     /// What is wrong, worst first.
     pub findings: Vec<FindingRow>,
 }

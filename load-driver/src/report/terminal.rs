@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     balance::Balance,
+    ledger::Confidence,
     plan::{Dialect, Protocol},
     record::{Counter, histogram::LIMIT_US},
     threshold::{Status, ThresholdResult, Unit},
@@ -148,6 +149,12 @@ fn counters(s: &Summary, style: Style) -> String {
     let mut body = Lines::default();
     let basis = if s.counters.basis.is_empty() { "no backend was asked" } else { &s.counters.basis };
     body.line(format_args!("  {verdict}: {basis}"));
+    if let Some(confidence @ (Confidence::Totals | Confidence::WithOtherTraffic)) = s.counters.confidence {
+        body.line(format_args!("  confidence: {}", confidence.words()));
+    }
+    if !s.counters.cannot_see.is_empty() {
+        body.line(format_args!("  cannot see: {}", s.counters.cannot_see.join("; ")));
+    }
     for finding in &s.counters.findings {
         body.line(format_args!("  {} {} x {}: {}", style.bad("✗"), finding.name, count(finding.size), finding.evidence));
         for consequence in &finding.consequences {

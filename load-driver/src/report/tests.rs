@@ -135,6 +135,7 @@ fn known(registry: &Registry) -> Known {
             status: CountersStatus::Agree,
             basis: "41 sessions, 12 snapshots of 1 backend".into(),
             findings: Vec::new(),
+            ..CountersSection::default()
         },
         generator: build::generator(registry, &track(), LIMITS),
         costs: vec![
@@ -181,7 +182,12 @@ pub(super) fn bad() -> Summary {
     generator.saturation.reasons = vec!["schedule_lag p99 is 50.0 ms, the limit 10.0 ms".into()];
     let all = Known {
         thresholds,
-        counters: CountersSection { status: CountersStatus::Disagree, basis: "1 backend".into(), findings: vec![finding] },
+        counters: CountersSection {
+            status: CountersStatus::Disagree,
+            basis: "1 backend".into(),
+            findings: vec![finding],
+            ..CountersSection::default()
+        },
         faults: Vec::new(),
         convergence: vec![ConvergenceRow {
             kind: EndKind::TcpRst,

@@ -157,7 +157,7 @@ fn without(plan: &Plan, scenarios: &[u16]) -> Plan {
 fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     let profile = &job.prepared.profile;
     let fresh = profile.is_embedded();
-    let watched: BTreeSet<usize> = set.sources.iter().map(|(index, _)| *index).collect();
+    let watched = set.watched();
     let backends = (0..set.members).map(|index| BackendConfig { watched: watched.contains(&index), fresh }).collect();
     let counters = &profile.counters;
     let mut windows = Windows::default();
@@ -167,6 +167,7 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     }
     LedgerConfig {
         windows,
+        totals: set.totals.clone(),
         front: set.front,
         scenarios: job.prepared.plan.scenarios.iter().map(|scenario| scenario.expect).collect(),
         dialects: job.prepared.plan.scenarios.iter().map(|scenario| scenario.service.dialect).collect(),
@@ -179,7 +180,7 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
 
 fn voice_config(job: &Job, set: &TargetSet) -> VoiceConfig {
     let profile = &job.prepared.profile;
-    let watched: BTreeSet<usize> = set.sources.iter().map(|(index, _)| *index).collect();
+    let watched = set.watched();
     VoiceConfig {
         window_us: profile.counters.window.micros(),
         allowed: profile.voice_faults.allow.clone(),

@@ -163,6 +163,8 @@ pub(super) fn take_look(look: Look, ledger: &mut Ledger, usage: &mut BTreeMap<us
             ledger.sample(*sample);
         }
         Look::Gap { backend, at_us, reason } => ledger.gap(backend, at_us, reason),
+        Look::Totals(sample) => ledger.totals(*sample),
+        Look::Blind { source, at_us, reason } => ledger.totals_gap(source, at_us, reason),
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{
     RunError,
-    poller::{self, Look},
+    poller::{self, Look, Whose},
 };
 use crate::{
     profile::{Address, Discovery},
@@ -68,9 +68,9 @@ async fn on_the_air(found: BTreeSet<SocketAddr>) -> Vec<SocketAddr> {
 /// Which process answers there, if its counters do.
 async fn boot(address: &Address, clock: Clock) -> Option<String> {
     let mut source = poller::source(0, &address.admin()?, clock).ok()?;
-    match poller::look(&mut source, 0, false, clock).await {
+    match poller::look(&mut source, Whose::Backend(0), false, clock).await {
         Look::Sample(sample) => Some(sample.snapshot.boot_id),
-        Look::Gap { .. } => None,
+        Look::Gap { .. } | Look::Totals(_) | Look::Blind { .. } => None,
     }
 }
 

@@ -164,6 +164,8 @@ fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersS
             Judgement::NotWatched => CountersStatus::NotChecked,
         },
         basis: basis.join("; "),
+        confidence: verdict.confidence,
+        cannot_see: verdict.cannot_see.clone(),
         findings: verdict.findings.iter().filter(|f| !excused(f)).map(finding).collect(),
     }
 }

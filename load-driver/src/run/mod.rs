@@ -26,6 +26,7 @@ mod progress;
 pub mod reach;
 mod series;
 mod strikes;
+mod sums;
 mod targets;
 mod workers;
 

@@ -121,6 +121,11 @@ pub fn ready(loaded: &Loaded) -> Result<(), super::UsageError> {
         let help = Some("set it, or drop the key".to_owned());
         return Err(loaded.document.error(&["connection", &map, &name], message, help).into());
     }
+    if let Some(([map, name], error)) = unsendable(&loaded.profile.counters.connection) {
+        let message = format!("`counters.connection.{map}.{name}`: {error}");
+        let help = Some("set it, or drop the key".to_owned());
+        return Err(loaded.document.error(&["counters", "connection", &map, &name], message, help).into());
+    }
     let tls = match &loaded.profile.target {
         Target::Addresses(all) => all.iter().any(|address| TargetUrl::parse(&address.address).is_ok_and(|url| url.tls())),
         Target::Embedded { .. } => false,

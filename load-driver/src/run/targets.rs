@@ -3,7 +3,13 @@
 //! Two counts that need not be the same: *targets* are where the engines send sessions, *members* are the backends of the fleet, whose counters are
 //! read. Without a front they are the same, by the same index; with one there is one target, and the members stand behind it.
 
-use std::{collections::BTreeMap, io::Write, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use agent_server::runtime::clock::Clock;
 use tokio::{net::TcpStream, time::timeout};
@@ -12,12 +18,14 @@ use super::{
     Job, RunError,
     backends::{Backend, BackendSpec},
     discovery,
-    poller::{self, Look},
+    poller::{self, Look, Watched, Whose},
+    sums,
 };
 use crate::{
     counters::AgentServerSource,
     engine::Targets,
-    profile::{Address, Fleet, Member, Reach},
+    ledger::TotalsConfig,
+    profile::{Address, CounterKind, Fleet, Member, Reach, Site, TargetUrl},
     report::Exit,
 };
 
@@ -37,8 +45,10 @@ pub(super) struct TargetSet {
     pub(super) names: Vec<String>,
     /// Processes that the run started, by index of the fleet; empty when the backends run already.
     pub(super) backends: Vec<Backend>,
-    /// Counter sources by index of the fleet, for those that have one.
-    pub(super) sources: Vec<(usize, AgentServerSource)>,
+    /// Counter sources, of whom there are any.
+    pub(super) sources: Vec<Watched>,
+    /// What the sources of sums are about, by their numbers.
+    pub(super) totals: Vec<TotalsConfig>,
     /// First looks.
     pub(super) looks: Vec<Look>,
     /// Why backends are not watched, in words.
@@ -85,6 +95,7 @@ fn empty(job: &Job, addresses: &[String], names: Vec<String>) -> Result<TargetSe
         names,
         backends: Vec::new(),
         sources: Vec::new(),
+        totals: Vec::new(),
         looks: Vec::new(),
         unwatched: Vec::new(),
     })
@@ -106,6 +117,13 @@ async fn embedded(job: &Job, members: &[Member], clock: Clock) -> Result<TargetS
     }
     let authorities: Vec<String> = backends.iter().map(|b| b.address.to_string()).collect();
     let mut set = empty(job, &authorities, vec!["embedded".to_owned()])?;
+    if has_sums(job) {
+        let site = |b: &Backend| Site { index: b.index, address: b.address.to_string(), admin: Some(b.admin.to_string()) };
+        let sites: Vec<Site> = backends.iter().map(site).collect();
+        set.backends = backends;
+        sums::watch(job, &mut set, &sites, clock).await?;
+        return Ok(set);
+    }
     for backend in &backends {
         let (source, look) =
             first_look(backend.index, &backend.admin.to_string(), clock).await.map_err(|e| RunError::new(Exit::TargetUnusable, e))?;
@@ -128,6 +146,15 @@ async fn direct(job: &Job, addresses: &[Address], clock: Clock) -> Result<Target
     let authorities: Vec<String> = addresses.iter().map(|a| a.address.clone()).collect();
     let names = addresses.iter().map(|a| a.shown().into_owned()).collect();
     let mut set = empty(job, &authorities, names)?;
+    if has_sums(job) {
+        let mut sites = Vec::new();
+        for (index, address) in addresses.iter().enumerate() {
+            reach(&set, index).await?;
+            sites.push(site(index, address));
+        }
+        sums::watch(job, &mut set, &sites, clock).await?;
+        return Ok(set);
+    }
     for (index, address) in addresses.iter().enumerate() {
         reach(&set, index).await?;
         // An admin port that the profile names must answer; the one next door is only tried.
@@ -152,6 +179,11 @@ async fn behind(job: &Job, front: &Address, members: &[Address], clock: Clock) -
     set.front = true;
     set.members = members.len();
     reach(&set, 0).await?;
+    if has_sums(job) {
+        let sites: Vec<Site> = members.iter().enumerate().map(|(index, member)| site(index, member)).collect();
+        sums::watch(job, &mut set, &sites, clock).await?;
+        return Ok(set);
+    }
     let mut ids: BTreeMap<String, &str> = BTreeMap::new();
     for (index, member) in members.iter().enumerate() {
         let admin = member.admin().ok_or_else(|| no_counters(&member.address, "its admin port is not known; name it as `admin`"))?;
@@ -173,8 +205,19 @@ async fn behind(job: &Job, front: &Address, members: &[Address], clock: Clock) -
 fn id_of(look: &Look) -> Option<&str> {
     match look {
         Look::Sample(sample) => Some(&sample.snapshot.backend_id),
-        Look::Gap { .. } => None,
+        Look::Gap { .. } | Look::Totals(_) | Look::Blind { .. } => None,
     }
+}
+
+/// The counters are sums from elsewhere than an agent-server's admin port.
+fn has_sums(job: &Job) -> bool {
+    job.prepared.profile.counters.source != CounterKind::AgentServer
+}
+
+fn site(index: usize, address: &Address) -> Site {
+    let url = TargetUrl::parse(&address.address);
+    let at = url.map_or_else(|_| address.address.clone(), |url| url.host_and_port());
+    Site { index, address: at, admin: address.admin() }
 }
 
 fn no_counters(address: &str, reason: &str) -> RunError {
@@ -183,16 +226,25 @@ fn no_counters(address: &str, reason: &str) -> RunError {
 
 impl TargetSet {
     fn watch(&mut self, index: usize, source: AgentServerSource, look: Look) {
-        self.sources.push((index, source));
+        self.sources.push(Watched { whose: Whose::Backend(index), source: Box::new(source) });
         self.looks.push(look);
+    }
+
+    /// Backends whose sessions are watched by name.
+    pub(super) fn watched(&self) -> BTreeSet<usize> {
+        let backend = |watched: &Watched| match watched.whose {
+            Whose::Backend(index) => Some(index),
+            Whose::Totals(_) => None,
+        };
+        self.sources.iter().filter_map(backend).collect()
     }
 }
 
 async fn first_look(index: usize, admin: &str, clock: Clock) -> Result<(AgentServerSource, Look), String> {
     let mut source = poller::source(index, admin, clock).map_err(|e| format!("{admin}: {e}"))?;
-    match poller::look(&mut source, index, false, clock).await {
-        Look::Gap { reason, .. } => Err(reason),
-        look @ Look::Sample(_) => Ok((source, look)),
+    match poller::look(&mut source, Whose::Backend(index), false, clock).await {
+        Look::Gap { reason, .. } | Look::Blind { reason, .. } => Err(reason),
+        look @ (Look::Sample(_) | Look::Totals(_)) => Ok((source, look)),
     }
 }
 

@@ -3,6 +3,7 @@
 mod fleet;
 mod funnel;
 mod sim;
+mod sums;
 
 use proptest::prelude::*;
 
