@@ -7,14 +7,17 @@ use agent_server::{
     runtime::clock::Clock,
 };
 use bytes::Bytes;
-use http::{Request, StatusCode, header::HOST};
+use http::{
+    HeaderValue, Request, StatusCode,
+    header::{AUTHORIZATION, HOST},
+};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
-use super::{CounterError, CounterSample, CounterSource, PollResult};
+use super::{Access, CounterError, CounterSample, CounterSource, PollResult, plausible};
 
 const MAX_BODY: usize = 16 << 20;
 const ENDS_PER_PAGE: usize = 10_000;
@@ -29,6 +32,7 @@ pub struct AgentServerSource {
     address: SocketAddr,
     clock: Clock,
     timeout: Duration,
+    access: Access,
     boot_id: String,
     /// Next end to ask for.
     after: u64,
@@ -37,14 +41,21 @@ pub struct AgentServerSource {
 impl AgentServerSource {
     /// `backend` is the index into the targets, `timeout` bounds a whole poll.
     pub fn new(backend: usize, address: SocketAddr, clock: Clock, timeout: Duration) -> Self {
-        Self { backend, address, clock, timeout, boot_id: String::new(), after: 0 }
+        Self { backend, address, clock, timeout, access: Access::default(), boot_id: String::new(), after: 0 }
+    }
+
+    /// Asked in this way.
+    #[must_use]
+    pub fn with(self, access: Access) -> Self {
+        Self { access, ..self }
     }
 
     async fn read(&mut self, registry: bool) -> PollResult {
-        let mut client = Client::connect(self.address).await?;
+        let mut client = Client::connect(self.address, &self.access).await?;
         let asked_at_us = self.now_us();
         let snapshot: SnapshotJson = client.get("/snapshot").await?.ok_or_else(|| client.status("/snapshot", StatusCode::NOT_FOUND))?;
         let answered_at_us = self.now_us();
+        plausible::snapshot(&snapshot).map_err(|reason| client.garbage("/snapshot", reason))?;
         if snapshot.boot_id != self.boot_id {
             self.boot_id.clone_from(&snapshot.boot_id);
             self.after = 0;
@@ -66,6 +77,7 @@ impl AgentServerSource {
             if page.boot_id != self.boot_id {
                 break;
             }
+            plausible::ends(&page.ends).map_err(|reason| client.garbage("/ends", reason))?;
             let empty = page.ends.is_empty();
             all.extend(page.ends);
             if empty || page.next <= after {
@@ -108,6 +120,7 @@ async fn sessions(client: &mut Client) -> Result<Option<Vec<SessionJson>>, Count
 /// One connection; it and its driver task end with it.
 struct Client {
     address: SocketAddr,
+    authorization: Option<HeaderValue>,
     send: SendRequest<Empty<Bytes>>,
     driver: tokio::task::JoinHandle<()>,
 }
@@ -119,7 +132,7 @@ impl Drop for Client {
 }
 
 impl Client {
-    async fn connect(address: SocketAddr) -> Result<Self, CounterError> {
+    async fn connect(address: SocketAddr, access: &Access) -> Result<Self, CounterError> {
         let socket = TcpStream::connect(address).await.map_err(|error| {
             if error.kind() == std::io::ErrorKind::ConnectionRefused {
                 CounterError::Refused { address: address.to_string() }
@@ -127,19 +140,26 @@ impl Client {
                 CounterError::Broken { address: address.to_string(), reason: error.to_string() }
             }
         })?;
-        let (send, connection) = http1::handshake(TokioIo::new(socket)).await.map_err(|error| broken(address, &error))?;
         // The request's own error tells what a broken connection means for the poll.
-        let driver = tokio::spawn(async move { drop(connection.await) });
-        Ok(Self { address, send, driver })
+        let (send, driver) = if let Some(tls) = &access.tls {
+            let failed = |error| CounterError::Broken { address: address.to_string(), reason: format!("TLS handshake failed: {error}") };
+            let socket = tls.connect_http(socket).await.map_err(failed)?;
+            let (send, connection) = http1::handshake(TokioIo::new(socket)).await.map_err(|error| broken(address, &error))?;
+            (send, tokio::spawn(async move { drop(connection.await) }))
+        } else {
+            let (send, connection) = http1::handshake(TokioIo::new(socket)).await.map_err(|error| broken(address, &error))?;
+            (send, tokio::spawn(async move { drop(connection.await) }))
+        };
+        Ok(Self { address, authorization: access.authorization.clone(), send, driver })
     }
 
     /// `None` for 404: the backend does not offer this.
     async fn get<T: DeserializeOwned>(&mut self, path: &str) -> Result<Option<T>, CounterError> {
-        let garbage = |reason: String| CounterError::Garbage { address: self.address.to_string(), path: path.to_owned(), reason };
-        let request = Request::get(path)
-            .header(HOST, self.address.to_string())
-            .body(Empty::new())
-            .map_err(|error| garbage(format!("its pages cannot be asked for: {error}")))?;
+        let mut request = Request::get(path).header(HOST, self.address.to_string());
+        if let Some(shown) = &self.authorization {
+            request = request.header(AUTHORIZATION, shown);
+        }
+        let request = request.body(Empty::new()).map_err(|error| self.garbage(path, format!("its pages cannot be asked for: {error}")))?;
         self.send.ready().await.map_err(|error| broken(self.address, &error))?;
         let response = self.send.send_request(request).await.map_err(|error| broken(self.address, &error))?;
         let status = response.status();
@@ -151,10 +171,14 @@ impl Client {
             }
         })?;
         match status {
-            StatusCode::OK => serde_json::from_slice(&body.to_bytes()).map(Some).map_err(|error| garbage(error.to_string())),
+            StatusCode::OK => serde_json::from_slice(&body.to_bytes()).map(Some).map_err(|error| self.garbage(path, error.to_string())),
             StatusCode::NOT_FOUND => Ok(None),
             other => Err(self.status(path, other)),
         }
+    }
+
+    fn garbage(&self, path: &str, reason: String) -> CounterError {
+        CounterError::Garbage { address: self.address.to_string(), path: path.to_owned(), reason }
     }
 
     fn status(&self, path: &str, status: StatusCode) -> CounterError {

@@ -1,6 +1,8 @@
 //! Where the counters of a backend are read. A source is one file: an implementation of [`CounterSource`].
 
+mod access;
 mod agent_server;
+mod plausible;
 mod sample;
 
 #[cfg(test)]
@@ -8,6 +10,7 @@ mod tests;
 
 use std::{future::Future, pin::Pin};
 
+pub use access::Access;
 pub use agent_server::AgentServerSource;
 pub use sample::{CounterError, CounterSample};
 

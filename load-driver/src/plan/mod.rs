@@ -28,7 +28,7 @@ pub use self::{
     kinds::{Capabilities, Claim, Dialect, EndKind, Expect, Protocol},
     outline::{Outline, Outlook},
     scenario::{ActTemplate, Conversation, Lane, ScenarioPlan, TurnTemplate, WaitTemplate},
-    service::{Agent, Connection, Service, TurnDetection, hide},
+    service::{ADMIN_TOKEN, Agent, Connection, Service, TurnDetection, hide},
     session::{Act, Draw, SessionPlan, TurnPlan, Wait},
 };
 

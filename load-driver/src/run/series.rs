@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, io::Write, path::Path, sync::Arc};
 
-use super::{Job, Outcome, Prepared, RunArgs, RunError, begin, controller::Signals, folder_name, new_run_id, predict::Predictor, prepare};
+use super::{
+    Job, Outcome, Prepared, RunArgs, RunError, begin, controller::Signals, folder_name, new_run_id, predict::Predictor, prepare, remote,
+};
 use crate::{
     balance::{Balance, Comparison, Expectation, PolicyRow, PredictionResult, judge},
     profile::{Policies, Profile, Reach},
@@ -57,6 +59,7 @@ pub(super) async fn all(args: &RunArgs, run_id: &str) -> Result<Exit, RunError> 
     // Everything is read before anything starts.
     let first = prepared(args, run_id)?;
     let series = Series::of(&first.profile, args)?;
+    remote::allow(&first, args.allow_remote).await?;
     let (profile, seed) = (first.profile.name.clone(), first.plan.seed);
     let out = args.out.join(format!("{}-{run_id}", folder_name(&profile)));
     // It hears what comes between two runs, and while one cleans up.
