@@ -52,11 +52,9 @@ const ROWS: &[Row] = &[
         id: "yaml-bomb",
         got: "exit 104",
         deed: || {
-            let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-            for n in 1..30 {
-                let one = format!("*a{}", n - 1);
-                text += &format!("a{n}: &a{n} [{}]\n", vec![one; 10].join(", "));
-            }
+            let ten = |of: &str| vec![of; 10].join(", ");
+            let deeper = (1..30).map(|n| format!("a{n}: &a{n} [{}]\n", ten(&format!("*a{}", n - 1))));
+            let text: String = std::iter::once(format!("a0: &a0 [{}]\n", ten("x"))).chain(deeper).collect();
             refused(&text, &[])
         },
     },
@@ -97,7 +95,7 @@ const ROWS: &[Row] = &[
         got: "exit 106",
         deed: || {
             against(|mut stream| {
-                endless(&mut stream, b"HTTP/1.1 101 Switching Protocols\r\n", &b"X: aaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n".repeat(1_000))
+                endless(&mut stream, b"HTTP/1.1 101 Switching Protocols\r\n", &b"X: aaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n".repeat(1_000));
             })
         },
     },
@@ -168,7 +166,7 @@ const ROWS: &[Row] = &[
         got: "exit 106",
         deed: || {
             counted(|mut stream| {
-                answer(&mut stream, format!("HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{}", "[".repeat(1_000_000)).as_bytes())
+                answer(&mut stream, format!("HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{}", "[".repeat(1_000_000)).as_bytes());
             })
         },
     },

@@ -161,7 +161,7 @@ async fn connection(
             Err(_) => return tracing::debug!("admin connection closed: no TLS handshake within {silence:?}"),
         },
     };
-    let peer = Peer::new(clock);
+    let peer = Peer::new(clock, silence);
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())

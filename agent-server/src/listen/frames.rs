@@ -189,7 +189,7 @@ mod tests {
         for (payload, kind, flags, budget) in kinds {
             let (mut frames, bytes) = (ready(), frame(payload, kind, flags));
             let mut taken = |at| {
-                let n = (0..).take_while(|_| frames.read(&bytes, Micros(at)).is_ok()).count() as u64;
+                let n = (0..=EMPTY.burst).take_while(|_| frames.read(&bytes, Micros(at)).is_ok()).count() as u64;
                 // What was refused is not read on.
                 frames.skip = 0;
                 n

@@ -198,7 +198,7 @@ async fn connection(shard: Arc<Shard>, grpc: Grpc, accepted: Accepted) {
         return tracing::debug!("connection closed: nothing was said within {limit:?}");
     };
     let Some((io, http2)) = opened else { return };
-    let peer = Peer::new(shard.shared().clock);
+    let peer = Peer::new(shard.shared().clock, shard.shared().config.idle_timeout);
     let io = Heard::new(io, Arc::clone(&peer));
     if http2 {
         let max_streams = shard.shared().config.http2_max_streams;

@@ -22,12 +22,13 @@ use super::frames::{Flood, Frames};
 use crate::runtime::clock::Clock;
 
 /// The other end of a connection. A connection that hears nothing from it within a ping and its deadline gives it up as silent. So it does where
-/// the peer takes nothing of what is written to it for so long, or does not come to the end of an HTTP/2 frame that it began: bytes that trickle
-/// keep nobody alive. That is our own rule, not the HTTP/2 library's: with a peer that stopped reading, the library's close waits for a write that
+/// the peer takes nothing of what is written to it for the idle timeout, or does not come to the end of an HTTP/2 frame that it began: bytes that
+/// trickle keep nobody alive. That limit is the longer one, for there are slow readers and narrow links. That is our own rule, not the HTTP/2 library's: with a peer that stopped reading, the library's close waits for a write that
 /// never comes.
 #[derive(Debug)]
 pub struct Peer {
     clock: Clock,
+    patience: Duration,
     heard: AtomicU64,
     /// Since when a write waits; [`NEVER`] when none does.
     blocked: AtomicU64,
@@ -39,10 +40,11 @@ pub struct Peer {
 const NEVER: u64 = u64::MAX;
 
 impl Peer {
-    /// Heard just now.
-    pub fn new(clock: Clock) -> Arc<Self> {
+    /// Heard just now. With `patience` for what it takes, and for frames of which a part has come.
+    pub fn new(clock: Clock, patience: Duration) -> Arc<Self> {
         Arc::new(Self {
             clock,
+            patience,
             heard: AtomicU64::new(clock.now().0),
             blocked: AtomicU64::new(NEVER),
             unfinished: AtomicU64::new(NEVER),
@@ -55,10 +57,10 @@ impl Peer {
         Micros(self.heard.load(Relaxed))
     }
 
-    /// Gives the peer up when for `limit` nothing came, nothing was taken, or a frame was on its way; else the moment to look again.
+    /// Gives the peer up when for `limit` nothing came, or its patience is over; else the moment to look again.
     pub fn check(&self, limit: Duration) -> Result<Micros, Silent> {
-        let since = self.heard().0.min(self.blocked.load(Relaxed)).min(self.unfinished.load(Relaxed));
-        let until = Micros(since) + limit;
+        let since = self.blocked.load(Relaxed).min(self.unfinished.load(Relaxed));
+        let until = (self.heard() + limit).min(if since == NEVER { Micros::NEVER } else { Micros(since) + self.patience });
         if self.clock.now() < until {
             return Ok(until);
         }

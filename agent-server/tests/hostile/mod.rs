@@ -144,7 +144,7 @@ pub async fn say(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 /// What comes until the connection is over, whichever way.
 pub async fn to_the_end(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<u8> {
     let mut heard = Vec::new();
-    let mut buffer = [0; 16 * 1024];
+    let mut buffer = vec![0; 16 * 1024];
     loop {
         match stream.read(&mut buffer).await {
             Ok(0) | Err(_) => return heard,
@@ -167,7 +167,7 @@ pub async fn drip(address: SocketAddr, first: &[u8], rest: &[u8]) -> Vec<u8> {
                 break;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         heard = to_the_end(&mut read) => heard,

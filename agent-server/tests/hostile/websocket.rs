@@ -29,13 +29,13 @@ pub const ROWS: &[Row] = &[
     row!("empty-fragments", "close 1008", |g| poured(g.plain(), &frame(TEXT, b""), &frame(CONTINUATION, b"")).await),
     row!("frame-drip", "close 1008", |g| {
         let mut stream = upgraded(g.plain()).await;
-        stream.write_all(&[FIN | BINARY, 0x80 | 126, 0xf0, 0, 0, 0, 0, 0]).await.unwrap();
+        stream.write_all(&[FIN | BINARY, 0x80 | 0x7e, 0xf0, 0, 0, 0, 0, 0]).await.unwrap();
         let (mut read, mut write) = stream.split();
         let dripping = async {
             while write.write_all(&[0]).await.is_ok() {
                 tokio::time::sleep(DRIP).await;
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             heard = super::to_the_end(&mut read) => close_of(&heard),
@@ -69,13 +69,13 @@ pub const ROWS: &[Row] = &[
         let mut stream = upgraded(g.plain()).await;
         let message = proto::native::client_message(start("hostile")).unwrap();
         stream.write_all(&frame(FIN | BINARY, &prost::Message::encode_to_vec(&message))).await.unwrap();
-        stream.write_all(&[FIN | BINARY, 0x80 | 126, 0xf0, 0, 0, 0, 0, 0]).await.unwrap();
+        stream.write_all(&[FIN | BINARY, 0x80 | 0x7e, 0xf0, 0, 0, 0, 0, 0]).await.unwrap();
         let (mut read, mut write) = stream.split();
         let dripping = async {
             while write.write_all(&[0]).await.is_ok() {
                 tokio::time::sleep(DRIP).await;
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             heard = super::to_the_end(&mut read) => close_of(&heard),
@@ -89,7 +89,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     match payload.len() {
         n @ 0..126 => bytes.push(0x80 | n as u8),
-        n => bytes.extend([0x80 | 126, (n >> 8) as u8, n as u8]),
+        n => bytes.extend([0x80 | 0x7e, (n >> 8) as u8, n as u8]),
     }
     bytes.extend([0; 4]);
     bytes.extend(payload);
@@ -124,11 +124,11 @@ async fn poured(address: SocketAddr, first: &[u8], again: &[u8]) -> String {
         while write.write_all(&again).await.is_ok() {
             tokio::task::yield_now().await;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     // The last words are what counts, and pongs may come by the million before them.
     let reading = async {
-        let (mut last, mut buffer) = (Vec::new(), [0; 16 * 1024]);
+        let (mut last, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
         while let Ok(n @ 1..) = read.read(&mut buffer).await {
             last.extend_from_slice(&buffer[..n]);
             last.drain(..last.len().saturating_sub(512));
