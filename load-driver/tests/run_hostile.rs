@@ -254,7 +254,12 @@ const ROWS: &[Row] = &[
         got: "exit 98",
         deed: || {
             lying(|path, page| {
-                if path.starts_with("/ends") {
+                static LOOKS: AtomicU64 = AtomicU64::new(0);
+                if path.starts_with("/snapshot") {
+                    LOOKS.fetch_add(1, Ordering::Relaxed);
+                }
+                // The first look is to be a whole one: two seconds are all that it may take.
+                if path.starts_with("/ends") && LOOKS.load(Ordering::Relaxed) > 3 {
                     let after: u64 = path.split("after=").nth(1).and_then(|rest| rest.split('&').next()?.parse().ok()).unwrap_or(0);
                     page["next"] = json!(after + 1);
                     page["ends"] =
