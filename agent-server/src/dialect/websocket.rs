@@ -17,6 +17,7 @@ use proto::{
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    task::coop::has_budget_remaining,
     time::{Instant, Sleep, sleep_until, timeout},
 };
 use tokio_tungstenite::{
@@ -100,6 +101,7 @@ pub async fn serve(
         outbox: Outbox::default(),
         stream,
         reading: true,
+        starved: false,
         left: false,
         broken: false,
         unframed: false,
@@ -124,6 +126,9 @@ struct Socket {
     outbox: Outbox,
     stream: WebSocketStream<Heard>,
     reading: bool,
+    /// Reading took all that the runtime grants a task at a time: the next time, what else there is to do comes first. A peer that sends without end
+    /// must not keep its own deadlines and its answers from their turn.
+    starved: bool,
     /// The peer closed: the answer to that is all that may still be written, and the library has it ready.
     left: bool,
     /// Nothing can be written any more.
@@ -140,8 +145,16 @@ struct Socket {
 impl Socket {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Close> {
         let mut close;
+        if std::mem::take(&mut self.starved) {
+            self.watch(cx);
+            close = self.write(cx);
+            if close.is_ready() {
+                return close;
+            }
+        }
         loop {
             let behind = self.read(cx);
+            self.starved = !has_budget_remaining();
             self.watch(cx);
             close = self.write(cx);
             // Reading stopped for what was written just now: nothing else would wake it.

@@ -1,4 +1,4 @@
-//! Counters of an `agent-server`: plain HTTP/1.1 on its admin port, a connection for each poll.
+//! Counters of an `agent-server`: HTTP/1.1 on its admin port, a connection for each poll.
 
 use std::{future::Future, net::SocketAddr, pin::Pin, time::Duration};
 
@@ -9,7 +9,7 @@ use agent_server::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{CounterError, CounterSample, CounterSource, Observation, PollResult, http::Client};
+use super::{Access, CounterError, CounterSample, CounterSource, Observation, PollResult, http::Client, plausible};
 
 const ENDS_PER_PAGE: usize = 10_000;
 const SESSIONS_PER_PAGE: usize = 1_000;
@@ -23,6 +23,7 @@ pub struct AgentServerSource {
     address: SocketAddr,
     clock: Clock,
     timeout: Duration,
+    access: Access,
     boot_id: String,
     /// Next end to ask for.
     after: u64,
@@ -31,15 +32,24 @@ pub struct AgentServerSource {
 impl AgentServerSource {
     /// `backend` is the index into the targets, `timeout` bounds a whole poll.
     pub fn new(backend: usize, address: SocketAddr, clock: Clock, timeout: Duration) -> Self {
-        Self { backend, address, clock, timeout, boot_id: String::new(), after: 0 }
+        Self { backend, address, clock, timeout, access: Access::default(), boot_id: String::new(), after: 0 }
+    }
+
+    /// Asked in this way.
+    #[must_use]
+    pub fn with(self, access: Access) -> Self {
+        Self { access, ..self }
     }
 
     async fn read(&mut self, registry: bool) -> PollResult {
-        let mut client = Client::connect(&self.address.ip().to_string(), self.address.port(), &self.address.to_string(), None).await?;
+        let host = self.address.ip().to_string();
+        let mut client = Client::connect(&host, self.address.port(), &self.address.to_string(), self.access.tls.as_ref()).await?;
+        client.authorize(self.access.authorization.clone());
         let asked_at_us = self.now_us();
         let snapshot: SnapshotJson =
             get(&mut client, "/snapshot").await?.ok_or_else(|| wrong_status(&client, "/snapshot", StatusCode::NOT_FOUND))?;
         let answered_at_us = self.now_us();
+        plausible::snapshot(&snapshot).map_err(|reason| garbage(&client, "/snapshot", reason))?;
         if snapshot.boot_id != self.boot_id {
             self.boot_id.clone_from(&snapshot.boot_id);
             self.after = 0;
@@ -63,6 +73,7 @@ impl AgentServerSource {
             if page.boot_id != self.boot_id {
                 break;
             }
+            plausible::ends(&page.ends).map_err(|reason| garbage(client, "/ends", reason))?;
             let empty = page.ends.is_empty();
             all.extend(page.ends);
             if empty || page.next <= after {
@@ -106,11 +117,7 @@ async fn sessions(client: &mut Client) -> Result<Option<Vec<SessionJson>>, Count
 async fn get<T: DeserializeOwned>(client: &mut Client, path: &str) -> Result<Option<T>, CounterError> {
     let (status, body) = client.get(path, path, &[]).await?;
     match status {
-        StatusCode::OK => serde_json::from_slice(&body).map(Some).map_err(|error| CounterError::Garbage {
-            address: client.address().to_owned(),
-            path: path.to_owned(),
-            reason: error.to_string(),
-        }),
+        StatusCode::OK => serde_json::from_slice(&body).map(Some).map_err(|error| garbage(client, path, error.to_string())),
         StatusCode::NOT_FOUND => Ok(None),
         other => Err(wrong_status(client, path, other)),
     }
@@ -118,4 +125,8 @@ async fn get<T: DeserializeOwned>(client: &mut Client, path: &str) -> Result<Opt
 
 fn wrong_status(client: &Client, path: &str, status: StatusCode) -> CounterError {
     CounterError::Status { address: client.address().to_owned(), path: path.to_owned(), status: status.as_u16() }
+}
+
+fn garbage(client: &Client, path: &str, reason: String) -> CounterError {
+    CounterError::Garbage { address: client.address().to_owned(), path: path.to_owned(), reason }
 }

@@ -1,6 +1,9 @@
 //! Documents over HTTP/1.1, with TLS or without: a connection for each look.
 
-use ::http::{HeaderName, HeaderValue, Request, StatusCode, header::HOST};
+use ::http::{
+    HeaderName, HeaderValue, Request, StatusCode,
+    header::{AUTHORIZATION, HOST},
+};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -23,6 +26,7 @@ const MAX_BODY: usize = 16 << 20;
 pub(super) struct Client {
     address: String,
     authority: String,
+    authorization: Option<HeaderValue>,
     send: SendRequest<Empty<Bytes>>,
     driver: tokio::task::JoinHandle<()>,
 }
@@ -54,7 +58,12 @@ impl Client {
             let (send, connection) = http1::handshake(TokioIo::new(socket)).await.map_err(|error| broken(error.to_string()))?;
             (send, tokio::spawn(async move { drop(connection.await) }))
         };
-        Ok(Self { address, authority: authority.to_owned(), send, driver })
+        Ok(Self { address, authority: authority.to_owned(), authorization: None, send, driver })
+    }
+
+    /// Shows this with every request.
+    pub(super) fn authorize(&mut self, authorization: Option<HeaderValue>) {
+        self.authorization = authorization;
     }
 
     /// Asked, for messages.
@@ -71,6 +80,9 @@ impl Client {
     ) -> Result<(StatusCode, Bytes), CounterError> {
         let broken = |reason: String| CounterError::Broken { address: self.address.clone(), reason };
         let mut request = Request::get(path).header(HOST, &self.authority);
+        if let Some(shown) = &self.authorization {
+            request = request.header(AUTHORIZATION, shown);
+        }
         for (name, value) in headers {
             request = request.header(name, value);
         }

@@ -1,6 +1,7 @@
 //! Where the counters of a backend are read. A source is one file and one entry of [`of`]: an implementation of [`CounterSource`], or of
 //! [`Fetch`] where what is read are sums alone.
 
+mod access;
 mod agent_server;
 mod command;
 mod counts;
@@ -9,6 +10,7 @@ mod gather;
 mod http;
 mod json;
 mod orca;
+mod plausible;
 mod prometheus;
 mod sample;
 mod shows;
@@ -23,6 +25,7 @@ use std::{future::Future, pin::Pin, time::Duration};
 use ::agent_server::runtime::clock::Clock;
 
 pub use self::{
+    access::Access,
     agent_server::AgentServerSource,
     counts::{Counts, Document, Number},
     gather::GatheredSource,

@@ -61,7 +61,11 @@ pub enum CounterError {
         reason: String,
     },
     /// Another status than 200.
-    #[error("{address}{path} answered {status}: counters are expected there")]
+    #[error("{address}{path} answered {status}: {}", if *status == 401 {
+        "it wants its admin token; see `connection.admin_token` and --admin-token"
+    } else {
+        "counters are expected there"
+    })]
     Status {
         /// Asked.
         address: String,

@@ -34,7 +34,7 @@ pub use self::{
     outline::{Outline, Outlook},
     resumption::Resumption,
     scenario::{ActTemplate, Conversation, Lane, ScenarioPlan, TurnTemplate, WaitTemplate},
-    service::{Agent, Connection, Service, TurnDetection, hide},
+    service::{ADMIN_TOKEN, Agent, Connection, Service, TurnDetection, hide},
     session::{Act, Draw, SessionPlan, TurnPlan, Wait},
 };
 

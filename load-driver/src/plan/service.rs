@@ -101,6 +101,9 @@ pub struct Connection {
     /// WebSocket subprotocols to offer, beside those of the dialect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subprotocols: Vec<String>,
+    /// What the admin ports of `agent-server`s want to be shown (`--admin-token`), where counters are read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_token: Option<String>,
     /// PEM file of certificates to trust instead of the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
@@ -114,6 +117,9 @@ pub struct Connection {
     #[serde(skip)]
     pub private: BTreeSet<String>,
 }
+
+/// Key of [`Connection::admin_token`].
+pub const ADMIN_TOKEN: &str = "admin_token";
 
 impl Connection {
     /// As when nothing is said.
@@ -132,6 +138,7 @@ impl Connection {
             headers: self.headers.iter().map(mask).collect(),
             query: self.query.iter().map(mask).collect(),
             subprotocols: self.subprotocols.iter().map(offered).collect(),
+            admin_token: self.admin_token.as_deref().map(masked),
             ..self.clone()
         }
     }
@@ -141,7 +148,8 @@ impl Connection {
         let headers = self.headers.iter().map(|(name, value)| (["headers".to_owned(), name.clone()], value.as_str()));
         let query = self.query.iter().map(|(name, value)| (["query".to_owned(), name.clone()], value.as_str()));
         let offered = self.subprotocols.iter().enumerate();
-        headers.chain(query).chain(offered.map(|(at, name)| (["subprotocols".to_owned(), at.to_string()], name.as_str())))
+        let admin = self.admin_token.iter().map(|token| ([ADMIN_TOKEN.to_owned(), ADMIN_TOKEN.to_owned()], token.as_str()));
+        headers.chain(query).chain(offered.map(|(at, name)| (["subprotocols".to_owned(), at.to_string()], name.as_str()))).chain(admin)
     }
 
     /// What is no secret of the text, every other value of this connection masked in it.

@@ -200,6 +200,11 @@ pub fn is_secret_name(name: &str) -> bool {
         || name == "sig"
 }
 
+/// `host:port` of an admin port, or `https://host:port` of one that speaks TLS.
+pub(super) fn is_admin(text: &str) -> bool {
+    is_host_port(text.strip_prefix("https://").unwrap_or(text))
+}
+
 /// `host:port`, the host a name, an IPv4 address or an IPv6 address in brackets.
 pub(super) fn is_host_port(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {

@@ -37,8 +37,8 @@ impl<W: Write> Sink for Terminal<W> {
 
     fn event(&mut self, event: Event<'_>) -> io::Result<()> {
         match event {
-            Event::Started(run) => self.out.write_all(opening(run).as_bytes())?,
-            Event::Finished(summary) => self.out.write_all(render(summary, self.style).as_bytes())?,
+            Event::Started(run) => self.out.write_all(self.style.harmless(&opening(run)).as_bytes())?,
+            Event::Finished(summary) => self.out.write_all(self.style.harmless(&render(summary, self.style)).as_bytes())?,
             Event::Tick(_) | Event::Second(_) => return Ok(()),
         }
         self.out.flush()

@@ -16,6 +16,8 @@ use tokio::{
     time::timeout,
 };
 
+use crate::profile::KEYS_OF_OTHERS;
+
 /// A backend that has not said that it listens by then never will.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// After SIGTERM a backend may take so long before it is killed.
@@ -129,7 +131,12 @@ async fn spawn(
     let log = log_file(spec, index);
     let error = |reason: String| BackendError { index, reason, log: log.clone() };
     let stderr = append(&log).map_err(|e| error(format!("its log cannot be written: {e}")))?;
-    let mut child = Command::new(&spec.program)
+    let mut command = Command::new(&spec.program);
+    // The run speaks to it plainly, whatever its own environment says of other servers.
+    for setting in KEYS_OF_OTHERS {
+        command.env_remove(format!("AGENT_SERVER_{}", setting.to_uppercase()));
+    }
+    let mut child = command
         .arg("backend")
         .arg("--config")
         .arg(&spec.config)
@@ -137,12 +144,6 @@ async fn spawn(
         .args(["--backend-id", &format!("backend-{index}"), "--stop-on-stdin-eof"])
         .args(&spec.flags)
         // The run speaks to it plainly, whatever its own environment says of other servers.
-        .env_remove("AGENT_SERVER_AUTH_TOKEN")
-        .env_remove("AGENT_SERVER_TLS_LISTEN")
-        .env_remove("AGENT_SERVER_TLS_CERT")
-        .env_remove("AGENT_SERVER_TLS_KEY")
-        .env_remove("AGENT_SERVER_TLS_SELF_SIGNED")
-        .env_remove("AGENT_SERVER_TLS_CLIENT_CA")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(stderr)

@@ -24,6 +24,7 @@ mod poller;
 mod predict;
 mod progress;
 pub mod reach;
+mod remote;
 mod series;
 mod strikes;
 mod sums;

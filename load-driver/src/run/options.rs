@@ -40,6 +40,10 @@ pub struct RunArgs {
     /// `pool_leak`, `admission_race`. May be repeated.
     #[arg(long = "fault", value_name = "KIND[=RATE[:TIME]]")]
     pub faults: Vec<String>,
+    /// Lets more than a modest load (20 sessions at once, or begun within a second) go to targets that are neither this machine nor in a private
+    /// network. Only for services whose owners agree.
+    #[arg(long)]
+    pub allow_remote: bool,
     /// How the backends are reached.
     #[command(flatten)]
     pub reach: ReachArgs,

@@ -1,7 +1,6 @@
 //! Reads the counters of every backend again and again, and hands what comes to the controller.
 
 use std::{
-    net::{SocketAddr, ToSocketAddrs},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,7 +16,10 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use crate::counters::{AgentServerSource, CounterSample, CounterSource, Observation, TotalsSample};
+use crate::{
+    counters::{Access, AgentServerSource, CounterSample, CounterSource, Observation, TotalsSample},
+    plan::Connection,
+};
 
 /// A poll that takes longer is a gap.
 pub(super) const POLL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -94,10 +96,9 @@ pub(super) async fn look(source: &mut dyn CounterSource, whose: Whose, registry:
 }
 
 /// A source for the admin port of a backend.
-pub(super) fn source(backend: usize, admin: &str, clock: Clock) -> std::io::Result<AgentServerSource> {
-    let address: Option<SocketAddr> = admin.to_socket_addrs()?.next();
-    let address = address.ok_or_else(|| std::io::Error::other("the name has no address"))?;
-    Ok(AgentServerSource::new(backend, address, clock, POLL_TIMEOUT))
+pub(super) fn source(backend: usize, admin: &str, connection: &Connection, clock: Clock) -> std::io::Result<AgentServerSource> {
+    let (address, access) = Access::of(admin, connection)?;
+    Ok(AgentServerSource::new(backend, address, clock, POLL_TIMEOUT).with(access))
 }
 
 impl Poller {

@@ -25,6 +25,7 @@ use crate::{
     counters::AgentServerSource,
     engine::Targets,
     ledger::TotalsConfig,
+    plan::Connection,
     profile::{Address, CounterKind, Fleet, Member, Reach, Site, TargetUrl},
     report::Exit,
 };
@@ -65,7 +66,7 @@ pub(super) async fn ready(job: &Job, clock: Clock) -> Result<TargetSet, RunError
         Reach::Embedded => embedded(job, &members, clock).await,
         Reach::Direct => direct(job, &addresses(&members)?, clock).await,
         Reach::Discovered(name) => {
-            let found = discovery::resolve(&name, clock).await?;
+            let found = discovery::resolve(&name, &job.prepared.profile.connection, clock).await?;
             let names = discovery::names(&name, &found);
             // Nobody reads it when even stderr is gone.
             let _ = writeln!(std::io::stderr(), "{}", names.join(", "));
@@ -125,8 +126,9 @@ async fn embedded(job: &Job, members: &[Member], clock: Clock) -> Result<TargetS
         return Ok(set);
     }
     for backend in &backends {
-        let (source, look) =
-            first_look(backend.index, &backend.admin.to_string(), clock).await.map_err(|e| RunError::new(Exit::TargetUnusable, e))?;
+        let (source, look) = first_look(backend.index, &backend.admin.to_string(), &Connection::default(), clock)
+            .await
+            .map_err(|e| RunError::new(Exit::TargetUnusable, e))?;
         set.watch(backend.index, source, look);
     }
     set.backends = backends;
@@ -163,7 +165,7 @@ async fn direct(job: &Job, addresses: &[Address], clock: Clock) -> Result<Target
             set.unwatched.push(format!("{} has no counters that the profile names (`admin`)", address.shown()));
             continue;
         };
-        match first_look(index, &admin, clock).await {
+        match first_look(index, &admin, &job.prepared.profile.connection, clock).await {
             Ok((source, look)) => set.watch(index, source, look),
             Err(reason) if named => return Err(no_counters(&address.shown(), &reason)),
             Err(reason) => set.unwatched.push(format!("{} has no counters to read: {reason}", address.shown())),
@@ -187,7 +189,9 @@ async fn behind(job: &Job, front: &Address, members: &[Address], clock: Clock) -
     let mut ids: BTreeMap<String, &str> = BTreeMap::new();
     for (index, member) in members.iter().enumerate() {
         let admin = member.admin().ok_or_else(|| no_counters(&member.address, "its admin port is not known; name it as `admin`"))?;
-        let (source, look) = first_look(index, &admin, clock).await.map_err(|reason| no_counters(&member.address, &reason))?;
+        let (source, look) = first_look(index, &admin, &job.prepared.profile.connection, clock)
+            .await
+            .map_err(|reason| no_counters(&member.address, &reason))?;
         if let Some(id) = id_of(&look)
             && let Some(other) = ids.insert(id.to_owned(), &member.address)
         {
@@ -240,8 +244,8 @@ impl TargetSet {
     }
 }
 
-async fn first_look(index: usize, admin: &str, clock: Clock) -> Result<(AgentServerSource, Look), String> {
-    let mut source = poller::source(index, admin, clock).map_err(|e| format!("{admin}: {e}"))?;
+async fn first_look(index: usize, admin: &str, connection: &Connection, clock: Clock) -> Result<(AgentServerSource, Look), String> {
+    let mut source = poller::source(index, admin, connection, clock).map_err(|e| format!("{admin}: {e}"))?;
     match poller::look(&mut source, Whose::Backend(index), false, clock).await {
         Look::Gap { reason, .. } | Look::Blind { reason, .. } => Err(reason),
         look @ (Look::Sample(_) | Look::Totals(_)) => Ok((source, look)),

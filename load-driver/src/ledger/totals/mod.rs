@@ -375,8 +375,8 @@ impl Totals {
                 continue;
             }
             reconcile::count_killed(session, convergence);
-            if let (Some((kind, protocol)), Some(agreed_us)) = (reconcile::row(session), session.agreed_us) {
-                convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
+            if let (Some(end), Some(agreed_us)) = (reconcile::row(session), session.agreed_us) {
+                convergence.detected(end, over.at_us, agreed_us);
             }
             self.fold(session);
             done.push(*index);
