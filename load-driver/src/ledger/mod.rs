@@ -13,6 +13,7 @@ pub mod book;
 pub mod boot;
 pub mod config;
 pub mod convergence;
+pub mod disturbance;
 pub mod entry;
 pub mod finding;
 pub mod funnel;
@@ -33,6 +34,7 @@ mod tests;
 
 pub use config::{BackendConfig, LedgerConfig, Windows};
 pub use convergence::{ConvergenceRow, ConvergenceSample};
+pub use disturbance::Weather;
 pub use entry::{FailureCause, Finish, LedgerEntry, LedgerEvent};
 pub use finding::{Class, DefectName, Finding};
 pub use funnel::{Funnel, Funnels};
