@@ -1,8 +1,9 @@
 //! Embedded backends: real `agent-server` processes, started from this very binary, killed and restarted as the profile says.
 
 use std::{
+    ffi::OsStr,
     fs::File,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -41,6 +42,8 @@ pub(super) struct BackendSpec {
     pub(super) flags: Vec<String>,
     /// Where logs go.
     pub(super) log_dir: PathBuf,
+    /// The network namespace that it runs in: what stands before its command, and the address for sessions.
+    pub(super) home: Option<(Vec<String>, Ipv4Addr)>,
 }
 
 /// The line that a backend prints on stdout once it listens.
@@ -72,7 +75,8 @@ impl Backend {
     /// Starts a backend on free loopback ports and waits until it listens.
     pub(super) async fn start(index: usize, spec: BackendSpec) -> Result<Self, BackendError> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (child, stdin, ready) = spawn(index, &spec, any, any).await?;
+        let sessions = spec.home.as_ref().map_or(any, |(_, address)| SocketAddr::from((*address, 0)));
+        let (child, stdin, ready) = spawn(index, &spec, sessions, any).await?;
         Ok(Self { index, address: ready.address, admin: ready.admin, boot_id: ready.boot_id, child, stdin, spec })
     }
 
@@ -129,7 +133,10 @@ async fn spawn(
     let log = log_file(spec, index);
     let error = |reason: String| BackendError { index, reason, log: log.clone() };
     let stderr = append(&log).map_err(|e| error(format!("its log cannot be written: {e}")))?;
-    let mut child = Command::new(&spec.program)
+    // `ip netns exec` becomes the backend: it has the process's number.
+    let mut words = spec.home.iter().flat_map(|(prefix, _)| prefix).map(OsStr::new).chain([spec.program.as_os_str()]);
+    let mut child = Command::new(words.next().unwrap_or(spec.program.as_os_str()))
+        .args(words)
         .arg("backend")
         .arg("--config")
         .arg(&spec.config)
