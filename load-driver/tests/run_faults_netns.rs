@@ -12,8 +12,8 @@ use serde_json::Value;
 const PROFILE: &str = "
 name: namespaces
 target: {embedded: {backends: 2}}
-server: {keepalive_interval: 500ms, keepalive_timeout: 1s}
-counters: {window: 2s, half_open_window: 4s, settle: 12s}
+server: {keepalive_interval: 1s, keepalive_timeout: 3s}
+counters: {window: 2s, half_open_window: 6s, settle: 15s}
 driver: {shards: 2, max_schedule_lag: 30s, connect_timeout: 2s}
 defaults:
   executor: constant-sessions
@@ -96,7 +96,7 @@ fn every_kind_is_made_or_says_why_not_and_the_counters_agree() {
     if made(&done, "socket_kill") {
         assert!(done.count("/funnel/failed") > 0, "{}", done.shown());
     }
-    assert!(done.count("/funnel/completed") > 10, "{}", done.shown());
+    assert!(done.count("/funnel/completed") > 5, "{}", done.shown());
     assert_eq!((left(pid), links(pid)), (Vec::new(), 0));
 }
 

@@ -139,9 +139,14 @@ impl<'a> Direction<'a> {
 
     /// Until there is nothing more to pass. `gone`: the other direction found the sender, or this one the receiver, gone.
     async fn pump(mut self, sender_gone: &Cell<bool>, receiver_gone: &Cell<bool>) -> Ended {
+        let mut readable = false;
         loop {
             if self.obey() {
                 return Ended::Rst;
+            }
+            // Only now: what was sent after a fault had begun is struck by it.
+            if std::mem::take(&mut readable) && self.read(sender_gone, receiver_gone) {
+                return Ended::Broken;
             }
             let wait = match self.write(receiver_gone) {
                 Ok(wait) => wait,
@@ -167,11 +172,7 @@ impl<'a> Direction<'a> {
                     // The relay is over.
                     Err(_) => return Ended::Rst,
                 },
-                _ = self.from.readable(), if reads => {
-                    if self.read(sender_gone, receiver_gone) {
-                        return Ended::Broken;
-                    }
-                }
+                _ = self.from.readable(), if reads => readable = true,
                 _ = self.from.ready(Interest::ERROR), if listens => return Ended::Rst,
                 _ = self.to.writable(), if blocked => {}
                 () = asleep, if until.is_some() => {}

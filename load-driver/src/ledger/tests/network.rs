@@ -123,13 +123,13 @@ fn a_cut_that_is_swallowed_may_be_found_late_and_as_a_timeout() {
     let story = |fault| Story {
         forced: Some((EndKind::TcpRst, 2_000)),
         over: (2_001, Finish::Forced(EndKind::TcpRst)),
-        counted: Some((8_000, Outcome::TimedOut)),
+        counted: Some((6_000, Outcome::TimedOut)),
         fault,
     };
     assert_eq!(found(&story(Some((1_000, 9_000, Weather::Lost)))), []);
     assert_eq!(found(&story(None)), [DefectName::LateDecrement, DefectName::WrongOutcome]);
     assert_eq!(
-        found(&story(Some((1_000, 1_900, Weather::Late(50))))),
+        found(&story(Some((1_000, 1_900, Weather::Late(50 * MS))))),
         [DefectName::LateDecrement, DefectName::WrongOutcome],
         "it was over"
     );
@@ -149,7 +149,7 @@ fn what_only_comes_late_excuses_so_much_and_no_more() {
         forced: Some((EndKind::TcpRst, 2_000)),
         over: (2_001, Finish::Forced(EndKind::TcpRst)),
         counted: Some((counted, Outcome::Cancelled)),
-        fault: Some((1_000, 60_000, Weather::Late(late))),
+        fault: Some((1_000, 60_000, Weather::Late(late * MS))),
     };
     assert_eq!(found(&story(4_500, 600)), []);
     assert_eq!(found(&story(4_500, 400)), [DefectName::LateDecrement]);
@@ -157,7 +157,7 @@ fn what_only_comes_late_excuses_so_much_and_no_more() {
 
 #[test]
 fn a_ghost_is_a_ghost_only_later() {
-    for weather in [Weather::Lost, Weather::Late(500)] {
+    for weather in [Weather::Lost, Weather::Late(500 * MS)] {
         let story = Story {
             forced: Some((EndKind::TcpRst, 2_000)),
             over: (2_001, Finish::Forced(EndKind::TcpRst)),
