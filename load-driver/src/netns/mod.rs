@@ -157,7 +157,7 @@ impl Namespace {
 
     /// Connections at a port of it.
     pub fn connections(&self, port: u16) -> Result<u64, String> {
-        let ss = self.tools.need(self.tools.ss.as_ref(), "ss", "iproute2")?;
+        let ss = tools::need(self.tools.ss.as_ref(), "ss", "iproute2")?;
         let listed = self.exec(&ss, &["-H", "-t", "-n", "state", "established", "sport", "=", &format!(":{port}")], "")?;
         Ok(listed.lines().filter(|line| !line.trim().is_empty()).count() as u64)
     }
@@ -174,7 +174,7 @@ impl Namespace {
                 self.shape(&["netem", "delay", &delay, "loss", &loss])
             }
             FaultKind::NftDrop => {
-                let nft = self.tools.need(self.tools.nft.as_ref(), "nft", "nftables")?;
+                let nft = tools::need(self.tools.nft.as_ref(), "nft", "nftables")?;
                 let rules = format!(
                     "table inet {TABLE} {{\n\
                      chain i {{ type filter hook input priority 0; policy accept; iifname \"{INNER}\" drop; }}\n\
@@ -183,7 +183,7 @@ impl Namespace {
                 self.exec(&nft, &["-f", "-"], &rules).map(drop)
             }
             FaultKind::SocketKill => {
-                let ss = self.tools.need(self.tools.ss.as_ref(), "ss", "iproute2")?;
+                let ss = tools::need(self.tools.ss.as_ref(), "ss", "iproute2")?;
                 let before = self.connections(port)?;
                 self.exec(&ss, &["-K", "-t", "-n", "state", "established", "sport", "=", &format!(":{port}")], "")?;
                 let after = self.connections(port)?;
@@ -201,7 +201,7 @@ impl Namespace {
         match kind {
             FaultKind::Tbf { .. } | FaultKind::Netem { .. } => self.unshape(),
             FaultKind::NftDrop => {
-                let nft = self.tools.need(self.tools.nft.as_ref(), "nft", "nftables")?;
+                let nft = tools::need(self.tools.nft.as_ref(), "nft", "nftables")?;
                 self.exec(&nft, &["delete", "table", "inet", TABLE], "").map(drop)
             }
             _ => Ok(()),
@@ -210,7 +210,7 @@ impl Namespace {
 
     /// Each end of the pair shapes what leaves by it.
     fn shape(&self, discipline: &[&str]) -> Result<(), String> {
-        let tc = self.tools.need(self.tools.tc.as_ref(), "tc", "iproute2")?;
+        let tc = tools::need(self.tools.tc.as_ref(), "tc", "iproute2")?;
         let inner = [&["qdisc", "add", "dev", INNER, "root"], discipline].concat();
         let outer = [&["qdisc", "add", "dev", &self.outer, "root"], discipline].concat();
         self.exec(&tc, &inner, "")?;
@@ -218,7 +218,7 @@ impl Namespace {
     }
 
     fn unshape(&self) -> Result<(), String> {
-        let tc = self.tools.need(self.tools.tc.as_ref(), "tc", "iproute2")?;
+        let tc = tools::need(self.tools.tc.as_ref(), "tc", "iproute2")?;
         let inside = self.exec(&tc, &["qdisc", "del", "dev", INNER, "root"], "");
         let outside = tools::run(&tc, &["qdisc", "del", "dev", &self.outer, "root"], "");
         inside.and(outside).map(drop)

@@ -34,10 +34,11 @@ impl Tools {
     pub(super) fn ip(&self, arguments: &[&str]) -> Result<String, String> {
         run(&self.ip, arguments, "")
     }
+}
 
-    pub(super) fn need(&self, tool: Option<&PathBuf>, name: &str, package: &str) -> Result<PathBuf, String> {
-        tool.cloned().ok_or_else(|| not_installed(name, package))
-    }
+/// Where a program is, or that it is to be installed.
+pub(super) fn need(tool: Option<&PathBuf>, name: &str, package: &str) -> Result<PathBuf, String> {
+    tool.cloned().ok_or_else(|| not_installed(name, package))
 }
 
 fn not_installed(name: &str, package: &str) -> String {

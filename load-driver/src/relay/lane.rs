@@ -185,7 +185,7 @@ impl Lane {
         (now + later).max(before)
     }
 
-    /// Uniform in 0..1 (SplitMix64).
+    /// Uniform in 0..1 (`SplitMix64`).
     fn draw(&mut self) -> f64 {
         self.draws = self.draws.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.draws;
@@ -336,7 +336,7 @@ mod tests {
         }
         let out = run(&mut lane, 0, 10_000);
         let text: String = out.iter().map(|(_, text)| text.as_str()).collect();
-        assert_eq!(text, (0..100).map(|at| format!("{at},")).collect::<String>(), "in order");
+        assert_eq!(text, (0..100).map(|at| format!("{at},")).collect::<Vec<_>>().concat(), "in order");
         let late: Vec<u64> = out.iter().map(|(at, text)| at - text.trim_end_matches(',').parse::<u64>().unwrap() * 10).collect();
         assert!(late.iter().all(|late| (20..=70).contains(late)), "{late:?}");
         assert!(late.iter().max().unwrap() - late.iter().min().unwrap() > 20, "{late:?}");

@@ -51,7 +51,7 @@ pub(super) fn has(plan: &Plan, maker: Maker) -> bool {
     plan.faults.iter().any(|fault| fault.kind.name().maker() == maker)
 }
 
-fn in_namespace(fault: &&Fault) -> bool {
+fn in_namespace(fault: &Fault) -> bool {
     fault.kind.name().maker() == Maker::Namespace
 }
 
@@ -60,7 +60,7 @@ impl Ground {
     /// its faults, and says so; the backend runs without.
     pub(super) fn prepare(job: &Job, backends: usize) -> Self {
         let faults = &job.prepared.plan.faults;
-        let kinds: BTreeSet<FaultName> = faults.iter().filter(in_namespace).map(|fault| fault.kind.name()).collect();
+        let kinds: BTreeSet<FaultName> = faults.iter().filter(|fault| in_namespace(fault)).map(|fault| fault.kind.name()).collect();
         if kinds.is_empty() {
             return Self::default();
         }
@@ -74,8 +74,9 @@ impl Ground {
         }
         let Ok(tools) = tools else { return ground };
         let able = |fault: &&Fault| !ground.missing.contains_key(&fault.kind.name());
-        let wanted =
-            |index: usize| faults.iter().filter(in_namespace).filter(able).any(|fault| fault.target.backend.is_none_or(|one| one == index));
+        let wanted = |index: usize| {
+            faults.iter().filter(|fault| in_namespace(fault)).filter(able).any(|fault| fault.target.backend.is_none_or(|one| one == index))
+        };
         let wanted: Vec<usize> = (0..backends).filter(|index| wanted(*index)).collect();
         for index in wanted {
             match Namespace::create(&job.run_id, index, &tools) {
