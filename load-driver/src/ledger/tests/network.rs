@@ -121,12 +121,12 @@ fn found(story: &Story) -> Vec<DefectName> {
 #[test]
 fn a_cut_that_is_swallowed_may_be_found_late_and_as_a_timeout() {
     let story = |fault| Story {
-        forced: Some((EndKind::TcpRst, 2_000)),
-        over: (2_001, Finish::Forced(EndKind::TcpRst)),
-        counted: Some((6_000, Outcome::TimedOut)),
+        forced: Some((EndKind::TcpRst, 5_000)),
+        over: (5_001, Finish::Forced(EndKind::TcpRst)),
+        counted: Some((9_000, Outcome::TimedOut)),
         fault,
     };
-    assert_eq!(found(&story(Some((1_000, 9_000, Weather::Lost)))), []);
+    assert_eq!(found(&story(Some((1_000, 12_000, Weather::Lost)))), []);
     assert_eq!(found(&story(None)), [DefectName::LateDecrement, DefectName::WrongOutcome]);
     assert_eq!(
         found(&story(Some((1_000, 1_900, Weather::Late(50 * MS))))),
