@@ -45,7 +45,7 @@ fn dial(relay: &Relay, listener: &TcpListener) -> (TcpStream, TcpStream) {
 }
 
 fn fault(kind: FaultKind) -> Fault {
-    Fault { number: 0, at: Micros::ZERO, duration: Duration::from_secs(60), kind, target: FaultTarget::default(), fraction: 1.0 }
+    Fault { number: 0, at: Micros::ZERO, duration: Duration::from_mins(1), kind, target: FaultTarget::default(), fraction: 1.0 }
 }
 
 fn read(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
@@ -61,6 +61,7 @@ fn end(stream: &mut TcpStream) -> Result<usize, ErrorKind> {
 
 fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("set");
+    drop(stream);
 }
 
 #[test]
@@ -98,7 +99,7 @@ fn a_sender_is_told_of_a_reset_while_its_receiver_takes_nothing() {
     let mut quiet = 0;
     // Until every buffer on the way is full.
     while quiet < 50 {
-        match driver.write(&[1; 65_536]) {
+        match driver.write(&vec![1; 65_536]) {
             Ok(bytes) => (sent, quiet) = (sent + bytes, 0),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 quiet += 1;
@@ -344,7 +345,9 @@ fn what_an_unimpaired_relay_adds() {
         }
     }
     let cpu_us = cpu_of("relay") as f64 / 1e3 / (2 * ECHOES) as f64;
-    took.iter_mut().for_each(|all| all.sort_unstable());
+    for all in &mut took {
+        all.sort_unstable();
+    }
     let at = |which: usize, share: f64| took[which][(ECHOES as f64 * share) as usize];
     println!(
         "echo of {FRAME} bytes, direct p50 {} us, p99 {} us; relayed p50 {} us, p99 {} us; the relay's CPU {cpu_us:.1} us a frame",
