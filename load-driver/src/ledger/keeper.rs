@@ -9,6 +9,7 @@ use super::{
     boot::{Boot, Reading, Watch},
     config::LedgerConfig,
     convergence::{Convergence, ConvergenceSample},
+    disturbance::Weather,
     entry::LedgerEntry,
     funnel::Funnels,
     look,
@@ -127,6 +128,21 @@ impl Ledger {
             totals.killed(at_us);
         }
         self.advance();
+    }
+
+    /// A fault of the network on the way to this backend begins. Call it before the fault is made.
+    pub fn network_fault(&mut self, backend: usize, fault: u16, from_us: u64, weather: Weather) {
+        if let Some(watch) = self.watches.get_mut(backend) {
+            watch.disturbances.begin(fault, from_us, weather);
+        }
+    }
+
+    /// It was over at this time. Where packets were lost for good, the peer finds what became of the connection by its keepalive only.
+    pub fn network_calm(&mut self, backend: usize, fault: u16, at_us: u64, keepalive: bool) {
+        let to_us = at_us.saturating_add(if keepalive { self.config.windows.of(EndKind::HalfOpen) } else { self.config.grace_us });
+        if let Some(watch) = self.watches.get_mut(backend) {
+            watch.disturbances.end(fault, to_us);
+        }
     }
 
     /// A look at a backend's counters. The first one of each target should be taken before its first session.

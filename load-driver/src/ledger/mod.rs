@@ -13,6 +13,7 @@ pub mod book;
 pub mod boot;
 pub mod config;
 pub mod convergence;
+pub mod disturbance;
 pub mod entry;
 pub mod finding;
 pub mod funnel;
@@ -34,6 +35,7 @@ mod tests;
 
 pub use config::{BackendConfig, LedgerConfig, Windows};
 pub use convergence::{ConvergenceRow, ConvergenceSample};
+pub use disturbance::Weather;
 pub(crate) use entry::is_about_credentials;
 pub use entry::{FailureCause, Finish, LedgerEntry, LedgerEvent};
 pub use finding::{Class, DefectName, Finding};

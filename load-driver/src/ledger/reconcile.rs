@@ -367,7 +367,7 @@ pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConf
         faults.early.push(session.name());
     }
     if record.count == 1
-        && let Some(expected) = wrong_outcome(session, boot)
+        && let Some(expected) = wrong_outcome(session, boot, watch)
     {
         faults.wrong.push(session.name());
         let got = record.outcome.map_or("an unknown outcome", Outcome::name);
@@ -376,7 +376,7 @@ pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConf
 }
 
 /// What was expected, when the backend counted something else.
-fn wrong_outcome(session: &Session, boot: &Boot) -> Option<String> {
+fn wrong_outcome(session: &Session, boot: &Boot, watch: &Watch) -> Option<String> {
     let (over, record) = (session.over?, session.record?);
     let expected: &[Outcome] = match over.how {
         How::Finished(Finish::Goodbye(outcome) | Finish::ByServer(outcome)) => {
@@ -394,6 +394,12 @@ fn wrong_outcome(session: &Session, boot: &Boot) -> Option<String> {
         }
         How::Finished(Finish::Forced(_))
             if record.outcome == Some(Outcome::TimedOut) && record.at_us <= over.at_us.saturating_add(RACE_US) =>
+        {
+            return None;
+        }
+        // The cut was lost on the way, or late.
+        How::Finished(Finish::Forced(_))
+            if record.outcome == Some(Outcome::TimedOut) && watch.disturbances.within(over.at_us, record.at_us) =>
         {
             return None;
         }

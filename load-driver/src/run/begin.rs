@@ -209,6 +209,7 @@ fn start_workers(
             workers: 1,
             scenarios: Some(vec![*scenario]),
             targets: set.targets.given(),
+            through: set.ground.relay.as_ref().map(|relay| relay.addresses().to_vec()).unwrap_or_default(),
             connection: job.prepared.profile.connection.clone(),
             private: job.prepared.profile.connection.private.clone(),
             options: EngineOptions { shards: 1, ..options },

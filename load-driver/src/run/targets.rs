@@ -18,6 +18,7 @@ use super::{
     Job, RunError,
     backends::{Backend, BackendSpec},
     discovery,
+    ground::Ground,
     poller::{self, Look, Watched, Whose},
     sums,
 };
@@ -54,10 +55,19 @@ pub(super) struct TargetSet {
     pub(super) looks: Vec<Look>,
     /// Why backends are not watched, in words.
     pub(super) unwatched: Vec<String>,
+    /// What stands between, for faults of the network. Dropped after the backends that live in it.
+    pub(super) ground: Ground,
 }
 
-/// Starts or finds the backends, and takes the first look at their counters.
+/// Starts or finds the backends, and takes the first look at their counters; then puts before them what the profile's faults need.
 pub(super) async fn ready(job: &Job, clock: Clock) -> Result<TargetSet, RunError> {
+    let mut set = found(job, clock).await?;
+    let fault = |e| RunError::new(Exit::InternalFault, format!("failed to start the relay: {e}"));
+    set.ground.relay(job, &set.targets).map_err(fault)?;
+    Ok(set)
+}
+
+async fn found(job: &Job, clock: Clock) -> Result<TargetSet, RunError> {
     let Fleet { reach, members } = job.prepared.profile.fleet();
     if reach != Reach::Embedded && members.iter().any(|member| member.killed.is_some()) {
         return Err(RunError::new(Exit::InvalidProfile, "`killed` is for backends that the run starts itself: these run already"));
@@ -99,6 +109,7 @@ fn empty(job: &Job, addresses: &[String], names: Vec<String>) -> Result<TargetSe
         totals: Vec::new(),
         looks: Vec::new(),
         unwatched: Vec::new(),
+        ground: Ground::default(),
     })
 }
 
@@ -106,6 +117,7 @@ fn empty(job: &Job, addresses: &[String], names: Vec<String>) -> Result<TargetSe
 async fn embedded(job: &Job, members: &[Member], clock: Clock) -> Result<TargetSet, RunError> {
     let fault = |e: &dyn std::fmt::Display| RunError::new(Exit::InternalFault, e);
     let program = std::env::current_exe().map_err(|e| fault(&format!("failed to find this program: {e}")))?;
+    let mut ground = Ground::prepare(job, members.len());
     let mut backends = Vec::new();
     for (index, member) in members.iter().enumerate() {
         let spec = BackendSpec {
@@ -113,25 +125,37 @@ async fn embedded(job: &Job, members: &[Member], clock: Clock) -> Result<TargetS
             config: settings(job, index, &member.server)?,
             flags: job.args.server_flags(),
             log_dir: job.out.clone(),
+            home: ground.homes.get(&index).map(|home| (home.namespace.prefix(), home.namespace.address())),
         };
         backends.push(Backend::start(index, spec).await.map_err(|e| RunError::new(Exit::TargetUnusable, e))?);
     }
     let authorities: Vec<String> = backends.iter().map(|b| b.address.to_string()).collect();
     let mut set = empty(job, &authorities, vec!["embedded".to_owned()])?;
+    let mut admins = Vec::new();
+    for backend in &backends {
+        admins.push(match ground.homes.get_mut(&backend.index) {
+            Some(home) => {
+                home.admin(backend.admin).map_err(|e| fault(&format!("failed to reach backend {} in its namespace: {e}", backend.index)))?
+            }
+            None => backend.admin,
+        });
+    }
     if has_sums(job) {
-        let site = |b: &Backend| Site { index: b.index, address: b.address.to_string(), admin: Some(b.admin.to_string()) };
-        let sites: Vec<Site> = backends.iter().map(site).collect();
+        let site = |(b, admin): (&Backend, &SocketAddr)| Site { index: b.index, address: b.address.to_string(), admin: Some(admin.to_string()) };
+        let sites: Vec<Site> = backends.iter().zip(&admins).map(site).collect();
         set.backends = backends;
+        set.ground = ground;
         sums::watch(job, &mut set, &sites, clock).await?;
         return Ok(set);
     }
-    for backend in &backends {
-        let (source, look) = first_look(backend.index, &backend.admin.to_string(), &Connection::default(), clock)
+    for (backend, admin) in backends.iter().zip(&admins) {
+        let (source, look) = first_look(backend.index, &admin.to_string(), &Connection::default(), clock)
             .await
             .map_err(|e| RunError::new(Exit::TargetUnusable, e))?;
         set.watch(backend.index, source, look);
     }
     set.backends = backends;
+    set.ground = ground;
     Ok(set)
 }
 

@@ -2,6 +2,7 @@
 
 mod fleet;
 mod funnel;
+mod network;
 mod sim;
 mod sums;
 
