@@ -62,9 +62,7 @@ impl Overrun {
 
     /// Audio of the agent. Gives how long it has gone on after the signal once that is too long.
     pub(super) fn audio(&mut self, audio: &AgentAudio, format: AudioFormat, speaking: bool, now: Micros) -> Option<Duration> {
-        if audible(format, &audio.payload).is_none() {
-            return None;
-        }
+        audible(format, &audio.payload)?;
         self.voice = Some(now);
         let broken = self.broken.as_mut()?;
         let goes_on = broken.last.map_or(now.since(broken.onset) <= SOON, |last| now.since(last) <= PAUSE);
