@@ -107,6 +107,23 @@ defaults:
 scenarios:
 ";
 
+/// Three questions; what has no end is given up.
+const GIVE_UP: &str = "
+name: give-up
+target: {embedded: {backends: 1}}
+server: {shards: 1, think: constant(300ms), response: constant(600ms)}
+counters: {window: 2s}
+defaults:
+  executor: constant-sessions
+  sessions: 3
+  duration: 12s
+  gracefulStop: 40s
+  response_timeout: 2s
+  conversations:
+    - turns: [{wait: 300ms, say: {synth: 500ms}}, {wait: 300ms, say: {synth: 500ms}}, {wait: 300ms, say: {synth: 500ms}}]
+scenarios:
+";
+
 /// With a scenario for each of these.
 fn talking(profile: &str, dialects: &[&str]) -> Run {
     let scenarios = dialects.iter().map(|dialect| format!("  {}: {{dialect: {dialect}}}\n", dialect.replace('_', "-")));
@@ -298,4 +315,24 @@ fn a_leaking_pool_is_named() {
 fn an_admission_race_is_named() {
     let (size, _) = named("admission_race=0.5", "admission_race");
     assert_eq!(size, 1);
+}
+
+/// In some sessions every end is kept back, in a dialect that names no responses: what comes after it looks like more of the same.
+#[track_caller]
+fn lost_ends_are_named(dialect: &str) {
+    let done = talking(GIVE_UP, &[dialect]).with("--fault").with("no_turn_end=0.5").finish().exits(99);
+    let found = findings(&done);
+    let [("no_turn_end", size)] = found[..] else { panic!("{found:?}\n{}", done.shown()) };
+    assert!(size <= done.strikes("no_turn_end"), "{}", done.shown());
+    assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
+}
+
+#[test]
+fn deepgram_names_ends_that_never_come() {
+    lost_ends_are_named("deepgram");
+}
+
+#[test]
+fn ces_names_ends_that_never_come() {
+    lost_ends_are_named("ces");
 }

@@ -104,6 +104,8 @@ pub fn window_us(session: &Session, config: &LedgerConfig) -> u64 {
 /// Bounds of one boot between two moments of the driver's clock. `captured_us` is the backend's.
 pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at: &Reading) -> Bounds {
     let (asked, answered) = (at.asked_us, at.answered_us);
+    // On the backend's clock the cut is no older than this. A backend that stalls after it dates it late.
+    let cut_from_us = at.captured_us.saturating_sub(answered.saturating_sub(asked));
     let mut b = Bounds { accepted: book.folded_on(boot.index), attempted: book.folded_on(boot.index), ..Bounds::default() };
     for session in book.dials() {
         let Some(attempt) = session.attempted else { continue };
@@ -126,8 +128,8 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
         }
         b.attempted += 1;
         if let Some(record) = session.record.filter(|r| r.boot == boot.index && r.server_at_us <= at.captured_us) {
-            // An end is written down a little before or after it is counted, and a cut is dated a little after it was made.
-            if record.server_at_us.saturating_add(config.grace_us) > at.captured_us {
+            // An end is written down a little before or after it is counted, and a cut is dated after it was made.
+            if record.server_at_us.saturating_add(config.grace_us) > cut_from_us {
                 b.possible += 1;
                 b.fading += 1;
                 b.unaccepted += u64::from(session.accepted.as_ref().is_none_or(|accepted| accepted.at_us > asked));
@@ -151,7 +153,7 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             _ => b.possible += 1,
         }
     }
-    let known = |ended_us: &&u64| ended_us.saturating_add(config.grace_us) <= at.captured_us;
+    let known = |ended_us: &&u64| ended_us.saturating_add(config.grace_us) <= cut_from_us;
     b.accepted += boot.untold.values().filter(known).count() as u64;
     b.unaccepted += boot.untold.values().filter(|ended_us| **ended_us <= at.captured_us && !known(ended_us)).count() as u64;
     b.attempted += boot.untold.len() as u64;

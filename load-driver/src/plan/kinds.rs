@@ -179,6 +179,11 @@ impl Dialect {
         matches!(self, Self::Native)
     }
 
+    /// The end of a response that the user interrupts is told by the onset alone, which comes whether anything was interrupted or not.
+    pub const fn ends_by_onset(self) -> bool {
+        matches!(self, Self::Deepgram)
+    }
+
     /// Every response has a name; elsewhere 0 is one without.
     pub const fn names_every_response(self) -> bool {
         matches!(self, Self::Native)

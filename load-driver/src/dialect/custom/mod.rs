@@ -249,7 +249,7 @@ impl Dialect for Custom {
                 };
                 self.say(self.script.tool_result.as_ref(), fill, to);
             }
-            ClientEvent::GiveUp { .. } => self.course.give_up(),
+            ClientEvent::GiveUp { response } => self.course.give_up(response),
             ClientEvent::End { .. } => {
                 self.say(self.script.end.as_ref(), none, to);
                 self.parting.leave(to);

@@ -269,6 +269,7 @@ impl Dialect for GeminiLive {
                 let turn = json!({ "role": role, "parts": [{ "text": text }] });
                 send(&json!({ "clientContent": { "turns": [turn], "turnComplete": false } }), to);
             }
+            ClientEvent::GiveUp { response } => self.dialogue.give_up(response),
             ClientEvent::End { .. } if self.accepted => self.parting.leave(to),
             ClientEvent::End { .. } => to.send(Wire::Close(1000)),
             ClientEvent::Configure(_)
@@ -277,7 +278,6 @@ impl Dialect for GeminiLive {
             | ClientEvent::Cancel { .. }
             | ClientEvent::Truncate { .. }
             | ClientEvent::Played { .. }
-            | ClientEvent::GiveUp { .. }
             | ClientEvent::Digit(_) => {}
         }
     }
