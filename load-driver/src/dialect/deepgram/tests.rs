@@ -210,7 +210,7 @@ fn after_an_end_that_was_given_up_an_onset_ends_nothing_and_a_late_end_is_still_
     let next = [onset.clone(), started.clone(), audio.clone()];
     assert_eq!(names(&mut dialect, &next), ["speech true", "start 2 of 1", "audio 1 of 2"]);
     said(&mut dialect, ClientEvent::GiveUp { response: ResponseId(1) });
-    assert_eq!(names(&mut dialect, &[audio.clone()]), ["audio 2 of 2"], "that is long over");
+    assert_eq!(names(&mut dialect, std::slice::from_ref(&audio)), ["audio 2 of 2"], "that is long over");
     said(&mut dialect, ClientEvent::GiveUp { response: ResponseId(2) });
     assert_eq!(names(&mut dialect, &[done.clone(), done.clone()]), ["end 2 Completed 2"]);
     assert_eq!(names(&mut dialect, &[started, audio, onset]), ["start 3 of 1", "audio 3 of 3", "speech true", "end 3 Interrupted 1"]);
