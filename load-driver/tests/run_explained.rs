@@ -38,7 +38,7 @@ fn serve(words: &'static [&'static str], then: Then) -> SocketAddr {
                 }
                 match then {
                     Then::Listen => while socket.read().is_ok() {},
-                    Then::Hold => std::thread::sleep(Duration::from_secs(60)),
+                    Then::Hold => std::thread::sleep(Duration::from_mins(1)),
                     Then::Close(code) => {
                         socket.close(Some(CloseFrame { code: CloseCode::from(code), reason: "".into() })).ok();
                         while socket.read().is_ok() {}

@@ -52,7 +52,7 @@ const ROWS: &[Row] = &[
         id: "yaml-bomb",
         got: "exit 104",
         deed: || {
-            let ten = |of: &str| vec![of; 10].join(", ");
+            let ten = |of: &str| [of; 10].join(", ");
             let deeper = (1..30).map(|n| format!("a{n}: &a{n} [{}]\n", ten(&format!("*a{}", n - 1))));
             let text: String = std::iter::once(format!("a0: &a0 [{}]\n", ten("x"))).chain(deeper).collect();
             refused(&text, &[])

@@ -445,7 +445,9 @@ fn verdict_of(ends: [LedgerEvent; 2], counts: &[(Counter, u64)], expect: Option<
     labels[0].expect = expect;
     let mut registry = Registry::new(START, labels);
     let mut recorder = ShardRecorder::new(2);
-    counts.iter().for_each(|(counter, n)| recorder.count(0, *counter, *n));
+    for (counter, n) in counts {
+        recorder.count(0, *counter, *n);
+    }
     let scenarios = recorder.take();
     let to_us = START + 1_000_000;
     registry.add(IntervalReport { shard: 0, from_us: START, to_us, active: 1, speaking: 0, warmup: false, scenarios });

@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write,
+    net::SocketAddr,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -141,7 +142,8 @@ async fn embedded(job: &Job, members: &[Member], clock: Clock) -> Result<TargetS
         });
     }
     if has_sums(job) {
-        let site = |(b, admin): (&Backend, &SocketAddr)| Site { index: b.index, address: b.address.to_string(), admin: Some(admin.to_string()) };
+        let site =
+            |(b, admin): (&Backend, &SocketAddr)| Site { index: b.index, address: b.address.to_string(), admin: Some(admin.to_string()) };
         let sites: Vec<Site> = backends.iter().zip(&admins).map(site).collect();
         set.backends = backends;
         set.ground = ground;

@@ -272,7 +272,7 @@ fn a_conversation_that_the_backend_ends_in_order_is_cut_short_and_its_turns_are_
     }
     // Of a conversation without end one turn was due.
     let mut plan = conversation(false);
-    plan.length = Some(Duration::from_secs(60));
+    plan.length = Some(Duration::from_mins(1));
     let mut bench = Bench::live(plan);
     bench.hear(1_100, ended(Outcome::Completed));
     assert_eq!(lost_turns(&bench), [1, 1, 0, 1, 1]);
