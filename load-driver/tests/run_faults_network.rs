@@ -104,9 +104,10 @@ fn a_stall_shorter_than_the_keepalive_is_recovered_from() {
     for scenario in ["grpc-struck", "ws-struck"] {
         assert!(funnel(&done, scenario, "completed") >= 3, "{}", done.shown());
         assert_eq!(funnel(&done, scenario, "failed"), 0, "{}", done.shown());
-        // Who was saying goodbye, or hello, waited for its end.
-        assert!(latency(&done, scenario, "session_startup", "max_ms") > 100.0, "{}", done.shown());
     }
+    // Who was about to begin waited for its end. Sessions last for less than the stall, but those of one protocol may all have been in the midst of theirs.
+    let longest = ["grpc-struck", "ws-struck"].map(|scenario| latency(&done, scenario, "session_startup", "max_ms"));
+    assert!(longest.into_iter().any(|ms| ms > 100.0), "{longest:?} {}", done.shown());
 }
 
 #[test]
