@@ -71,7 +71,7 @@ pub fn append(path: &std::path::Path, text: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(path)?.write_all(format!("\n{text}").as_bytes())
 }
 
-/// The whole report, at most [`LIMIT`] bytes.
+/// The whole report, short enough for the page of a CI step.
 pub fn render(summary: &Summary) -> String {
     let s = summary;
     let sections = [
