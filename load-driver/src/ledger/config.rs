@@ -55,6 +55,12 @@ impl LedgerConfig {
         }
     }
 
+    /// How long after its acceptance a session of this scenario may not be counted yet.
+    pub(super) fn acceptance_slack_us(&self, scenario: u16) -> u64 {
+        let implied = self.dialects.get(usize::from(scenario)).is_some_and(|dialect| dialect.implies_acceptance());
+        if implied { self.grace_us } else { 0 }
+    }
+
     /// The prefix of our sessions' `client_ref`.
     pub(crate) fn is_ours(&self, client_ref: &str) -> bool {
         client_ref.strip_prefix(self.run_id.as_str()).is_some_and(|rest| rest.starts_with('-'))

@@ -109,9 +109,12 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
     let mut b = Bounds { accepted: book.folded_on(boot.index), attempted: book.folded_on(boot.index), ..Bounds::default() };
     for session in book.dials() {
         let Some(attempt) = session.attempted else { continue };
+        // When the backend surely counts it.
+        let counted_us =
+            session.accepted.as_ref().map(|accepted| accepted.at_us.saturating_add(config.acceptance_slack_us(session.scenario)));
         match &session.accepted {
             Some(accepted) if accepted.boot != boot.index => continue,
-            Some(accepted) if accepted.at_us <= asked => {
+            Some(_) if counted_us.is_some_and(|at_us| at_us <= asked) => {
                 b.accepted += 1;
                 let done = session.record.is_some_and(|r| r.at_us <= answered.saturating_add(config.grace_us));
                 if !done && session.lives_until_us().saturating_sub(config.grace_us) > answered {
@@ -132,7 +135,7 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             if record.server_at_us.saturating_add(config.grace_us) > cut_from_us {
                 b.possible += 1;
                 b.fading += 1;
-                b.unaccepted += u64::from(session.accepted.as_ref().is_none_or(|accepted| accepted.at_us > asked));
+                b.unaccepted += u64::from(counted_us.is_none_or(|at_us| at_us > asked));
             } else {
                 // Nobody told us that it was accepted; that it ended tells.
                 b.accepted += u64::from(session.accepted.is_none());

@@ -87,6 +87,12 @@ impl Dialect {
         matches!(self, Self::OpenaiRealtime | Self::Pipecat | Self::Elevenlabs | Self::Custom)
     }
 
+    /// No message of the backend says that it took the session: the driver says it in its name when the way is open, and the backend may count it a
+    /// little later.
+    pub const fn implies_acceptance(self) -> bool {
+        matches!(self, Self::Twilio | Self::Ces | Self::Custom)
+    }
+
     /// Formats of the caller's and of the agent's audio that it can carry; the first are the usual ones.
     pub const fn formats(self) -> &'static [(AudioFormat, AudioFormat)] {
         use AudioFormat::{Alaw8k, Mulaw8k, Pcm8k, Pcm16k, Pcm24k, Pcm48k};
