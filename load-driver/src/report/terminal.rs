@@ -3,14 +3,13 @@
 use std::io::{self, Write};
 
 use super::{
-    Event, Exit, RunInfo, Sink, Style, Summary, build,
+    Event, Exit, RunInfo, Sink, Style, Summary, build, rows,
     summary::{ConvergenceRow, CountersStatus, FaultRow, LatencyRow, ProcessCost, ScenarioSummary},
     text::{Lines, bytes, count, ms, ms_or_dash, percent, seconds, table},
 };
 use crate::{
     balance::Balance,
     ledger::Confidence,
-    plan::{Dialect, Protocol},
     record::{Counter, histogram::LIMIT_US},
     threshold::{Status, ThresholdResult, Unit},
     voice::{VoiceSection, VoiceStatus},
@@ -273,82 +272,26 @@ fn scenarios(scenarios: &[ScenarioSummary], style: Style) -> String {
     if scenarios.len() < 2 {
         return String::new();
     }
-    let head = ["", "protocol", "dialect", "requested", "established", "failed", "startup p99", "turn p50", "turn p99"];
-    let line = |s: &ScenarioSummary| {
-        let of = |metric: &str| s.latencies.iter().find(|row| row.metric == metric).and_then(|row| row.response);
-        let (startup, turn) = (of("session_startup"), of("turn_response"));
-        vec![
-            s.name.clone(),
-            protocol(s.protocol).to_owned(),
-            s.dialect.name().to_owned(),
-            count(s.funnel.requested),
-            count(s.funnel.established),
-            count(s.funnel.sessions_failed()),
-            ms_or_dash(startup.map(|q| q.p99_ms)),
-            ms_or_dash(turn.map(|q| q.p50_ms)),
-            ms_or_dash(turn.map(|q| q.p99_ms)),
-        ]
-    };
-    section(style, "scenarios, ms from the intended time", &table(&head, &scenarios.iter().map(line).collect::<Vec<_>>()))
+    let rows: Vec<_> = scenarios.iter().map(|one| rows::scenario(one).to_vec()).collect();
+    section(style, "scenarios, ms from the intended time", &table(&rows::SCENARIOS, &rows))
 }
 
-pub(super) fn protocol(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Grpc => "grpc",
-        Protocol::Websocket => "websocket",
-    }
-}
-
-fn convergence(rows: &[ConvergenceRow], style: Style) -> String {
-    let rows: Vec<&ConvergenceRow> = rows.iter().filter(|row| row.killed > 0).collect();
+fn convergence(all: &[ConvergenceRow], style: Style) -> String {
+    let rows: Vec<_> = all.iter().filter(|row| row.killed > 0).map(|row| rows::convergence(row).to_vec()).collect();
     if rows.is_empty() {
         return String::new();
     }
-    let head = ["", "protocol", "killed", "detected", "written off", "p50 ms", "p95 ms", "p99 ms", "max ms", "ghosts", "false capacity"];
-    let line = |row: &&ConvergenceRow| {
-        vec![
-            row.kind.name().to_owned(),
-            if row.dialect == Dialect::Native { protocol(row.protocol) } else { row.dialect.name() }.to_owned(),
-            count(row.killed),
-            count(row.detected),
-            count(row.written_off),
-            ms_or_dash(row.p50_ms),
-            ms_or_dash(row.p95_ms),
-            ms_or_dash(row.p99_ms),
-            ms_or_dash(row.max_ms),
-            count(row.ghosts),
-            count(row.false_capacity),
-        ]
-    };
-    section(style, "convergence of the counters by kind of end", &table(&head, &rows.iter().map(line).collect::<Vec<_>>()))
+    section(style, "convergence of the counters by kind of end", &table(&rows::CONVERGENCE, &rows))
 }
 
-fn faults(rows: &[FaultRow], style: Style) -> String {
-    let head = ["", "target", "share", "at s", "for s", "struck", ""];
-    let line = |row: &FaultRow| {
-        let figures = row.figures.iter().map(|(name, value)| format!("{} {value:.1}", name.replace('_', " ")));
-        let note = match (&row.skipped, row.began_s) {
-            (Some(why), _) => format!("SKIPPED: {why}"),
-            (None, None) => "not reached".to_owned(),
-            (None, Some(_)) => figures.collect::<Vec<_>>().join(", "),
-        };
-        vec![
-            row.kind.name().to_owned(),
-            row.target.clone(),
-            format!("{:.0} %", row.fraction * 100.0),
-            format!("{:.1}", row.began_s.unwrap_or(row.planned_s)),
-            if row.duration_s > 0.0 { format!("{:.1}", row.duration_s) } else { "-".to_owned() },
-            row.struck.map_or_else(|| "-".to_owned(), count),
-            note,
-        ]
-    };
-    let shown: Vec<_> = rows.iter().take(MOST_FAULTS).map(line).collect();
+fn faults(all: &[FaultRow], style: Style) -> String {
+    let shown: Vec<_> = all.iter().take(MOST_FAULTS).map(|row| rows::fault(row).to_vec()).collect();
     if shown.is_empty() {
         return String::new();
     }
-    let rest = rows.len() - shown.len();
+    let rest = all.len() - shown.len();
     let rest = if rest > 0 { format!("  and {rest} more: see summary.json\n") } else { String::new() };
-    section(style, "faults made on purpose", &format!("{}{rest}", table(&head, &shown)))
+    section(style, "faults made on purpose", &format!("{}{rest}", table(&rows::FAULTS, &shown)))
 }
 
 /// Of one backend there is nothing to say.

@@ -6,14 +6,14 @@ use proto::{frame::Outcome, ids::PlanIndex, time::Micros};
 
 use super::{
     build::{Known, summary},
-    summary::{ConvergenceRow, CountersSection, CountersStatus, FindingRow, ProcessCost},
+    summary::{ConvergenceRow, FaultRow, CountersSection, CountersStatus, FindingRow, ProcessCost},
     *,
 };
 use crate::{
     compare,
     engine::IntervalReport,
     ledger::{FailureCause, Finish, Funnels, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId},
-    plan::{Dialect, EndKind, Expect, Protocol},
+    plan::{Dialect, EndKind, Expect, FaultName, Protocol},
     record::{Counter, Measurements, Metric, Registry, Sample, ScenarioLabel, ShardRecorder},
     system::{ProcessTrack, SaturationLimits},
     threshold::{Monitor, Spec, Threshold},
@@ -188,7 +188,7 @@ pub(super) fn bad() -> Summary {
             findings: vec![finding],
             ..CountersSection::default()
         },
-        faults: Vec::new(),
+        faults: vec![stall(None), stall(Some("needs root"))],
         convergence: vec![ConvergenceRow {
             kind: EndKind::TcpRst,
             protocol: Protocol::Grpc,
@@ -437,6 +437,24 @@ fn a_run_that_established_nothing_does_not_pass() {
     let mut ledger = ledger();
     session(&mut ledger, 1, 0, Some(LedgerEvent::Failed { cause: FailureCause::ConnectionRefused }));
     assert_eq!(summary(&registry, &funnels(ledger), Known::default(), &[]).exit.code, 106);
+}
+
+/// A fault of the timeline that was made, or was not.
+fn stall(skipped: Option<&str>) -> FaultRow {
+    let made = skipped.is_none();
+    FaultRow {
+        number: u16::from(!made),
+        kind: FaultName::Stall,
+        target: "backend 0".into(),
+        fraction: 0.5,
+        planned_s: 3.0,
+        duration_s: 2.0,
+        began_s: made.then_some(3.1),
+        ended_s: made.then_some(5.1),
+        struck: made.then_some(7),
+        skipped: skipped.map(str::to_owned),
+        figures: std::collections::BTreeMap::new(),
+    }
 }
 
 /// Two scenarios of one session each, and what was counted in the first.
