@@ -6,7 +6,7 @@ use proto::{frame::Outcome, ids::PlanIndex, time::Micros};
 
 use super::{
     build::{Known, summary},
-    summary::{ConvergenceRow, FaultRow, CountersSection, CountersStatus, FindingRow, ProcessCost},
+    summary::{ConvergenceRow, CountersSection, CountersStatus, FaultRow, FindingRow, ProcessCost},
     *,
 };
 use crate::{

@@ -15,7 +15,7 @@ use crate::{
         BackendConfig, DefectName, FailureCause, Finish, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId, Verdict, Weather,
         Windows,
     },
-    plan::{EndKind, Protocol},
+    plan::{Dialect, EndKind, Protocol},
 };
 
 const SOURCE: SourceId = SourceId { worker: 0, shard: 0 };
@@ -32,7 +32,9 @@ fn at(ms: u64) -> u64 {
     T0 + ms * MS
 }
 
-fn sample(now: u64, story: &Story) -> CounterSample {
+/// `begins_ms`: from then on the backend counts the session.
+fn sample(now: u64, story: &Story, begins_ms: u64) -> CounterSample {
+    let begun = now > at(begins_ms);
     let ended = story.counted.filter(|(ms, _)| at(*ms) <= now);
     let active = i64::from(ended.is_none());
     let record = ended.map(|(ms, outcome)| EndRecord {
@@ -51,11 +53,11 @@ fn sample(now: u64, story: &Story) -> CounterSample {
             boot_id: "boot-1".into(),
             captured_at_us: now + MS,
             exact: true,
-            started: u64::from(now > at(100)),
-            active: if now > at(100) { active } else { 0 },
+            started: u64::from(begun),
+            active: if begun { active } else { 0 },
             active_interval: (active, active),
             ended: ended.map(|(_, outcome)| (outcome.name().to_owned(), 1)).into_iter().collect(),
-            phases: BTreeMap::from([("listening".to_owned(), if now > at(100) { active } else { 0 })]),
+            phases: BTreeMap::from([("listening".to_owned(), if begun { active } else { 0 })]),
             max_sessions: None,
             rejected: 0,
             late_ends: 0,
@@ -77,9 +79,14 @@ fn sample(now: u64, story: &Story) -> CounterSample {
 }
 
 fn told(story: &Story) -> Verdict {
+    told_in(Dialect::Native, story, 100)
+}
+
+fn told_in(dialect: Dialect, story: &Story, begins_ms: u64) -> Verdict {
     let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: true, fresh: true }]);
     config.windows = Windows::default().with(EndKind::HalfOpen, 4_000 * MS);
     config.settle_us = 3_000 * MS;
+    config.dialects = vec![dialect];
     let mut ledger = Ledger::new(config);
     ledger.open(SOURCE, T0);
     let mut steps = vec![
@@ -106,7 +113,7 @@ fn told(story: &Story) -> Verdict {
         if steps.is_empty() {
             ledger.source_done(SOURCE);
         }
-        ledger.sample(sample(at(ms), story));
+        ledger.sample(sample(at(ms), story, begins_ms));
         if ledger.settled(at(ms)) {
             return ledger.verdict();
         }
@@ -166,4 +173,21 @@ fn a_ghost_is_a_ghost_only_later() {
         };
         assert_eq!(found(&story), [DefectName::Ghost]);
     }
+}
+
+/// A look falls between the acceptance that the driver says in the backend's name and the backend's count of the session.
+#[test]
+fn what_only_the_wire_implies_need_not_be_counted_at_once() {
+    let story = Story {
+        forced: Some((EndKind::Graceful, 6_000)),
+        over: (6_010, Finish::Goodbye(Outcome::Completed)),
+        counted: Some((6_005, Outcome::Completed)),
+        fault: None,
+    };
+    let found = |dialect| names(&told_in(dialect, &story, 300)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    for dialect in [Dialect::Twilio, Dialect::Ces, Dialect::Custom] {
+        assert_eq!(found(dialect), [], "{dialect:?}");
+    }
+    // Where the backend itself said that it took the session, the look before it counted it is no cut at one moment.
+    assert_eq!(found(Dialect::Native), [DefectName::TornSnapshot]);
 }
