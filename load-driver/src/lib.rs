@@ -5,6 +5,7 @@ pub mod audio;
 pub mod balance;
 pub mod caller;
 pub mod cli;
+pub mod compare;
 pub mod counters;
 pub mod dialect;
 pub mod engine;

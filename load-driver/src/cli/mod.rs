@@ -1,7 +1,9 @@
 //! Subcommands.
 
 pub mod check;
+pub mod compare;
 pub mod profiles;
+pub mod report;
 pub mod schema;
 pub mod simulate;
 
@@ -51,6 +53,10 @@ enum Command {
     },
     /// Runs a profile in virtual time, under each policy in turn, and compares them. Touches no network.
     Simulate(simulate::SimulateArgs),
+    /// Compares two runs of the same load: is the second one worse, or is it noise?
+    Compare(compare::CompareArgs),
+    /// Prints the report of a run again, from its results; also of one that is not over. Ends as that run did.
+    Report(report::ReportArgs),
     /// Prints the JSON Schema of a profile, for editors.
     Schema,
     /// Lists the shipped profiles.
@@ -116,6 +122,8 @@ pub fn main() -> ExitCode {
             Err(error) => Printed::invalid(&error).print(),
         },
         Command::Simulate(args) => simulate::simulate(&args),
+        Command::Compare(args) => compare::compare(&args),
+        Command::Report(args) => report::report(&args),
         Command::Schema => schema::schema().print(),
         Command::Profiles => profiles::profiles().print(),
         Command::Backend(args) => match agent_server::serve::run(*args) {
@@ -129,6 +137,14 @@ pub fn main() -> ExitCode {
                 Err(error) => fail(&format!("{error:#}"), Exit::InternalFault),
             }
         }
+    }
+}
+
+/// Prints and ends; a reader that went away has seen enough.
+fn emit(text: &str, exit: Exit) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&format!("failed to print: {error}"), Exit::InternalFault),
+        _ => exit.into(),
     }
 }
 

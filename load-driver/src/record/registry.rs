@@ -53,6 +53,8 @@ pub struct Second {
     pub speaking: u64,
     /// Only metrics with samples.
     pub latencies: BTreeMap<Metric, Pair>,
+    /// Response times by scenario, in runs with several; without the driver's own error.
+    pub by_scenario: BTreeMap<(Metric, u16), Histogram<u64>>,
     /// In the order of [`Counter::ALL`].
     pub counts: [u64; Counter::ALL.len()],
 }
@@ -140,7 +142,7 @@ impl Registry {
             self.measured = Some((from.min(report.from_us), to.max(report.to_us)));
         }
         for interval in &report.scenarios {
-            second.add(interval);
+            second.add(interval, self.labels.len() > 1);
         }
         for interval in report.scenarios {
             if report.warmup {
@@ -266,9 +268,13 @@ impl Registry {
 }
 
 impl Second {
-    fn add(&mut self, interval: &ScenarioInterval) {
+    fn add(&mut self, interval: &ScenarioInterval, several: bool) {
         for (metric, response, service) in &interval.latencies {
             merge_pair(&mut self.latencies, *metric, response, service);
+            if several && *metric != Metric::ScheduleLag {
+                let mine = self.by_scenario.entry((*metric, interval.scenario)).or_insert_with(histogram::empty);
+                histogram::merge(mine, response);
+            }
         }
         for (counter, by) in &interval.counts {
             self.counts[*counter as usize] += by;

@@ -149,6 +149,7 @@ pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons
     }
     let mut summary = Summary {
         schema_version: SCHEMA_VERSION,
+        unfinished: false,
         invariants: invariants(funnels, &known),
         run: known.run,
         duration_s: known.duration_s,
@@ -172,6 +173,7 @@ pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons
         costs: known.costs,
         workers_lost: known.workers_lost,
         balance: known.balance,
+        comparison: None,
         series: registry.series().clone(),
         resolved_profile: known.resolved_profile,
     };

@@ -21,7 +21,7 @@ pub enum Exit {
     GeneratorSaturated,
     /// A worker was lost.
     Degraded,
-    /// A threshold was broken or had no data, or a voice fault was found.
+    /// A threshold was broken or had no data, a voice fault was found, or the run is worse than its baseline.
     ThresholdFailed,
     /// Stopped from outside before the end.
     Interrupted,
@@ -40,7 +40,7 @@ pub const TABLE: [(Exit, u8, &str); 9] = [
     (
         Exit::ThresholdFailed,
         99,
-        "a threshold failed or had no data, or a voice fault was found that the profile does not allow (voice_faults)",
+        "a threshold failed or had no data, a voice fault was found that the profile does not allow (voice_faults), or a figure is worse than the baseline's or could not be told (--baseline, compare)",
     ),
     (Exit::Interrupted, 105, "interrupted before the end"),
     (Exit::Ok, 0, "all is well"),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Exit, behaviour::Behaviour, build};
 use crate::{
     balance::Balance,
+    compare::{self, BaselineComparison},
     ledger::Funnel,
     plan::{Dialect, EndKind, Fault, FaultName, Protocol},
     record::Series,
@@ -26,6 +27,9 @@ pub struct Summary {
     pub schema_version: u32,
     /// What was run.
     pub run: RunInfo,
+    /// The run is not over, or was cut off: this is what was known at the last checkpoint.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
     /// How long it was, seconds, from the start to the last session's end.
     pub duration_s: f64,
     /// Of that, measured: after the warm-up.
@@ -72,6 +76,9 @@ pub struct Summary {
     pub workers_lost: u64,
     /// How evenly sessions and load lay on the backends; none when not every backend has counters that can be read.
     pub balance: Option<Balance>,
+    /// Against an earlier run, when one was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<BaselineComparison>,
     /// The run second by second.
     pub series: Series,
     /// The profile with every default and override in it.
@@ -370,10 +377,16 @@ impl Summary {
         when(self.workers_lost > 0, Exit::Degraded);
         when(self.thresholds.iter().any(|t| !t.ok), Exit::ThresholdFailed);
         when(self.voice.failing().next().is_some(), Exit::ThresholdFailed);
+        let compared = self.comparison.as_ref().map(|comparison| comparison.status);
+        when(matches!(compared, Some(compare::Status::Regression | compare::Status::Undecided)), Exit::ThresholdFailed);
         // Nothing that was tried came to be, and neither the plan nor the user wanted that: whatever else holds, nothing was tested.
         let f = &self.funnel;
         when(f.requested > 0 && f.established == 0 && f.sessions_failed() > 0, Exit::TargetUnusable);
         reasons.retain(|r| *r != Exit::Ok);
+        // What was cut short has its own reason; should there be none, what was asked for and not done is no pass all the same.
+        if reasons.is_empty() && matches!(compared, Some(compare::Status::NotComparable | compare::Status::Saturated)) {
+            reasons.push(Exit::ThresholdFailed);
+        }
         reasons.sort_unstable();
         reasons.dedup();
         let reason = Exit::worst(reasons.iter().copied());

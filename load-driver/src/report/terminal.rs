@@ -68,6 +68,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
     let sections = [
         thresholds(&s.thresholds, style),
         counters(s, style),
+        s.comparison.as_ref().map(|c| super::comparison::render(c, style, false)).unwrap_or_default(),
         voice(&s.voice, style),
         invariants(s, style),
         funnel(s, style),
@@ -246,7 +247,7 @@ fn latencies(rows: &[LatencyRow], style: Style) -> String {
 }
 
 /// What lies at the limit of the histograms was longer than that, nobody knows how long.
-fn latency(value: Option<f64>) -> String {
+pub(super) fn latency(value: Option<f64>) -> String {
     let limit_ms = LIMIT_US as f64 / 1_000.0;
     if value.is_some_and(|v| v >= limit_ms) { format!(">{}", ms(limit_ms.floor())) } else { ms_or_dash(value) }
 }
@@ -274,7 +275,7 @@ fn scenarios(scenarios: &[ScenarioSummary], style: Style) -> String {
     section(style, "scenarios, ms from the intended time", &table(&head, &scenarios.iter().map(line).collect::<Vec<_>>()))
 }
 
-fn protocol(protocol: Protocol) -> &'static str {
+pub(super) fn protocol(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Grpc => "grpc",
         Protocol::Websocket => "websocket",
@@ -353,7 +354,7 @@ fn errors(s: &Summary, style: Style) -> String {
 }
 
 /// What to do about a cause that the user can mend.
-fn hint(cause: &str) -> Option<&'static str> {
+pub(super) fn hint(cause: &str) -> Option<&'static str> {
     Some(match cause {
         "connection_refused" => "nobody listens there; check host and port",
         "unreachable" => "no route to the target, or its name is not known",
@@ -444,10 +445,18 @@ fn totals(s: &Summary, style: Style) -> String {
 
 fn verdict(s: &Summary, style: Style) -> String {
     let mut out = Lines::default();
+    if s.unfinished {
+        out.line(format_args!(
+            "{}",
+            style.unsure("UNFINISHED: the run is not over, or was cut off; this is what the last checkpoint knew")
+        ));
+    }
     if let Some(why) = &s.stopped_early {
         out.line(format_args!("{}", style.unsure(&format!("stopped early: {why}"))));
     }
-    if s.exit.code == 0 {
+    if s.exit.code == 0 && s.unfinished {
+        out.line(format_args!("no verdict: nothing failed so far"));
+    } else if s.exit.code == 0 {
         out.line(format_args!("{} exit 0", style.good("PASSED")));
     } else {
         out.line(format_args!("{} exit {}", style.bad("FAILED"), s.exit.code));

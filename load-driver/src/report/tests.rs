@@ -10,6 +10,7 @@ use super::{
     *,
 };
 use crate::{
+    compare,
     engine::IntervalReport,
     ledger::{FailureCause, Finish, Funnels, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId},
     plan::{Dialect, EndKind, Protocol},
@@ -144,7 +145,7 @@ fn known(registry: &Registry) -> Known {
     }
 }
 
-fn good() -> Summary {
+pub(super) fn good() -> Summary {
     let (registry, ledger) = recorded();
     let funnels = funnels(ledger);
     let thresholds = judged(
@@ -155,7 +156,7 @@ fn good() -> Summary {
     summary(&registry, &funnels, Known { thresholds, ..known(&registry) }, &[])
 }
 
-fn bad() -> Summary {
+pub(super) fn bad() -> Summary {
     let (registry, mut ledger) = recorded();
     session(&mut ledger, 60, 1, Some(LedgerEvent::Failed { cause: FailureCause::ConnectionRefused }));
     session(&mut ledger, 61, 0, Some(LedgerEvent::Ended { finish: Finish::Lost(FailureCause::Reset) }));
@@ -202,12 +203,134 @@ fn bad() -> Summary {
 }
 
 /// A run in which nothing happened.
-fn empty() -> Summary {
+pub(super) fn empty() -> Summary {
     let registry = Registry::new(START, labels());
     let funnels = Funnels::default();
     let thresholds = judged(&registry, &funnels, &[]);
     let generator = build::generator(&registry, &ProcessTrack::default(), LIMITS);
     summary(&registry, &funnels, Known { run: run_info(), thresholds, generator, ..Known::default() }, &[])
+}
+
+/// A run that is worse than its baseline in one figure.
+pub(super) fn compared() -> Summary {
+    let row = |key: &str, figures: Option<(f64, f64, f64)>, verdict, reason: &str| compare::Row {
+        key: key.into(),
+        statistic: "p(95)".into(),
+        kind: compare::Kind::Latency,
+        baseline: figures.map(|f| f.0),
+        current: figures.map(|f| f.1),
+        change: figures.map(|f| f.2),
+        change_low: figures.map(|f| f.2 - 0.02),
+        change_high: figures.map(|f| f.2 + 0.02),
+        p: figures.map(|_| 0.001),
+        verdict,
+        reason: reason.into(),
+    };
+    let mut summary = good();
+    summary.comparison = Some(compare::BaselineComparison {
+        baseline: compare::Named { run_id: "0ldc0de5".into(), ..compare::Named::default() },
+        current: compare::Named { run_id: "0badcafe".into(), ..compare::Named::default() },
+        tolerance: 0.05,
+        floor_ms: 2.0,
+        level: 0.05,
+        status: compare::Status::Regression,
+        refused: Vec::new(),
+        notes: vec!["the seed was 1, and is 2".into()],
+        rows: vec![
+            row("turn_response{scenario:talk}", Some((300.0, 360.0, 0.2)), compare::Verdict::Worse, ""),
+            row("session_startup", Some((10.0, 10.1, 0.01)), compare::Verdict::NoDifference, ""),
+            row("connect", None, compare::Verdict::NotComparable, "8 samples, 200 are needed"),
+        ],
+    });
+    summary.conclude(&[]);
+    summary
+}
+
+#[test]
+fn the_end_of_a_run_against_its_baseline() {
+    let summary = compared();
+    assert_eq!((summary.exit.code, summary.exit.reasons.as_slice()), (99, &[Exit::ThresholdFailed][..]));
+    insta::assert_snapshot!(comparison::render(summary.comparison.as_ref().unwrap(), Style::default(), false));
+    assert!(terminal::render(&summary, Style::default()).contains("REGRESSION: 1 worse"));
+    let marks = annotations::render(&annotations::of(&summary));
+    assert!(marks.starts_with("::error title=worse than the baseline%3A turn_response{scenario%3Atalk} p(95)::"), "{marks}");
+    let xml = junit::render(&summary).unwrap();
+    assert_eq!(xml.matches(r#"classname="load-driver.baseline""#).count(), 3 + 1, "{xml}");
+    assert_eq!(xml.matches("<failure").count(), 1 + 1 + 1, "the figure, the baseline as a whole, the verdict: {xml}");
+}
+
+/// A comparison that was asked for and could not be made is no pass, and hides no other reason.
+#[test]
+fn no_comparison_is_no_pass() {
+    let mut summary = compared();
+    for (status, known, code) in [
+        (compare::Status::NoRegression, &[][..], 0),
+        (compare::Status::Undecided, &[][..], 99),
+        (compare::Status::NotComparable, &[][..], 99),
+        (compare::Status::Saturated, &[][..], 99),
+        (compare::Status::NotComparable, &[Exit::Interrupted][..], 105),
+    ] {
+        summary.comparison.as_mut().unwrap().status = status;
+        summary.conclude(known);
+        assert_eq!(summary.exit.code, code, "{status:?}");
+    }
+}
+
+/// One mark for each thing that is wrong, and none for what is well.
+#[test]
+fn annotations_name_what_is_wrong() {
+    let marks = |summary: &Summary, level| {
+        annotations::of(summary).into_iter().filter(|one| one.level == level).map(|one| one.title).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        marks(&bad(), annotations::Level::Error),
+        [
+            "threshold: turn_response",
+            "threshold without data: barge_in_stop",
+            "threshold: sessions_failed",
+            "counters: ghost x 3",
+            "broken: generator_not_saturated",
+            "broken: no_worker_lost",
+        ]
+    );
+    assert_eq!(marks(&bad(), annotations::Level::Warning), ["stopped early"]);
+    assert!(marks(&good(), annotations::Level::Error).is_empty());
+    assert_eq!(marks(&empty(), annotations::Level::Notice), ["counters not checked"]);
+    // A run that failed for a reason of its own kind is not silent.
+    let mut interrupted = good();
+    interrupted.conclude(&[Exit::Interrupted]);
+    assert_eq!(marks(&interrupted, annotations::Level::Error), ["exit code 105"]);
+}
+
+/// A finished run is read back as it was; a checkpoint of one that is not over says so, whatever else it says.
+#[test]
+fn results_are_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = |path: &std::path::Path| results::read(path).unwrap_err().to_string();
+    assert!(error(dir.path()).contains("no results in"));
+    let run = dir.path().join("quickstart-0badcafe");
+    std::fs::create_dir(&run).unwrap();
+    std::fs::write(run.join("checkpoint.json"), json::render(&good()).unwrap()).unwrap();
+    let (found, read) = results::read(&run).unwrap();
+    assert!(found.unfinished && read.unfinished);
+    assert!(
+        terminal::render(&read, Style::default()).contains("UNFINISHED") && !terminal::render(&read, Style::default()).contains("PASSED")
+    );
+    std::fs::write(run.join("summary.json"), json::render(&bad()).unwrap()).unwrap();
+    for path in [run.clone(), run.join("summary.json")] {
+        let (found, read) = results::read(&path).unwrap();
+        assert_eq!((found.unfinished, found.folder, read), (false, run.clone(), bad()));
+    }
+    assert!(error(dir.path()).contains("; there is one in "), "{}", error(dir.path()));
+    for (text, said) in [
+        ("{}", "no schema_version"),
+        ("{\"schema_version\": 2}", "its schema is 2"),
+        ("{\"schema_version\": 4}", "missing field"),
+        ("", "EOF"),
+    ] {
+        std::fs::write(run.join("summary.json"), text).unwrap();
+        assert!(error(&run).contains(said), "{}", error(&run));
+    }
 }
 
 #[test]
@@ -226,7 +349,7 @@ fn the_end_of_an_empty_run() {
     let nothing = empty();
     let shown = terminal::render(&nothing, Style::default());
     insta::assert_snapshot!(shown);
-    for text in [shown, json::render(&nothing).unwrap(), junit::render(&nothing).unwrap()] {
+    for text in [shown, json::render(&nothing).unwrap(), junit::render(&nothing).unwrap(), markdown::render(&nothing)] {
         let words: Vec<String> = text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase).collect();
         assert!(!words.iter().any(|w| w == "nan" || w == "inf" || w == "infinity"), "{text}");
     }
@@ -340,12 +463,18 @@ fn the_json_reads_back() {
 #[test]
 fn junit_has_a_case_per_threshold_and_invariant() {
     let xml = junit::render(&bad()).unwrap();
-    assert_eq!(xml.matches("<testcase ").count(), 4 + 6 + 1);
-    // turn_response, barge_in_stop (no data), sessions_failed; counters, generator, workers; the verdict.
-    assert_eq!(xml.matches("<failure").count(), 3 + 3 + 1);
-    assert!(xml.contains(r#"<failure message="nothing was measured, so nothing was proven" type="no data"/>"#), "{xml}");
+    assert_eq!(xml.matches("<testcase ").count(), 4 + 2 + 6 + 1);
+    // turn_response, barge_in_stop (no data), sessions_failed; the counters and their finding; counters, generator, workers; the verdict.
+    assert_eq!(xml.matches("<failure").count(), 3 + 2 + 3 + 1);
+    // Both ways of showing a failure have the text.
+    let text = "nothing was measured, so nothing was proven";
+    assert!(xml.contains(&format!(r#"<failure message="{text}" type="no data">{text}</failure>"#)), "{xml}");
+    assert!(
+        xml.contains("3 sessions: 3 sessions that ended are still counted\nthe backend looks full by 3\nsessions, the first: a-1, a-2"),
+        "{xml}"
+    );
     let green = junit::render(&good()).unwrap();
-    assert!(!green.contains("<failure") && green.matches("<testcase ").count() == 3 + 6 + 1);
+    assert!(!green.contains("<failure") && green.matches("<testcase ").count() == 3 + 1 + 6 + 1);
     // Counters that nobody could read are neither green nor red.
     assert!(junit::render(&empty()).unwrap().contains("<skipped"));
 }

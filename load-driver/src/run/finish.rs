@@ -5,7 +5,7 @@ use std::{io, path::Path};
 use proto::time::Micros;
 
 use super::{
-    Job, Outcome, RunError,
+    Job, Outcome, RunError, baseline,
     controller::{Run, complain},
     targets::TargetSet,
 };
@@ -15,8 +15,9 @@ use crate::{
     profile::{Profile, Reach},
     record::{Counter, Measurements},
     report::{
-        Event, Exit, Hlog, Json, Junit, Reporters, RunInfo, Style, Terminal,
+        Event, Exit, Hlog, Json, Junit, Markdown, Reporters, RunInfo, Style, Terminal,
         build::{self, Known},
+        ci,
         summary::{ConvergenceRow, CountersSection, CountersStatus, FindingRow, ProcessCost},
     },
     system::SaturationLimits,
@@ -64,7 +65,9 @@ pub(super) fn add_files(reporters: &mut Reporters, out: &Path, style: Style) -> 
     reporters.add(Hlog::create(&out.join("latencies.hlog"))?);
     reporters.add(Json::new(out.join("summary.json")));
     reporters.add(Junit::new(out.join("junit.xml")));
+    reporters.add(Markdown::new(out.join("summary.md")));
     reporters.add(Terminal::new(io::stdout(), style));
+    ci::add(reporters);
     Ok(())
 }
 
@@ -105,7 +108,8 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
     };
     let mut reasons = run.reasons.clone();
     reasons.dedup();
-    let summary = build::summary(&run.registry, &verdict.funnels, known, &reasons);
+    let mut summary = build::summary(&run.registry, &verdict.funnels, known, &reasons);
+    baseline::judge(&run.job, &mut summary, &reasons);
     let lost = complain(&reporters.emit(Event::Finished(&summary)));
     let exit = if lost { Exit::InternalFault } else { summary.exit.reason };
     Ok(Outcome { exit, interrupted: summary.exit.reasons.contains(&Exit::Interrupted), balance })

@@ -11,6 +11,7 @@
 
 mod backends;
 mod balance;
+mod baseline;
 mod begin;
 mod controller;
 mod discovery;
@@ -34,11 +35,13 @@ use agent_server::runtime::clock::Clock;
 use tokio::runtime::Builder;
 
 pub use self::{
+    baseline::Matters,
     options::{Prepared, RunArgs, UsageError, overrides, prepare, thresholds},
     reach::ReachArgs,
 };
 use crate::{
     balance::Balance,
+    compare::Recorded,
     report::{Exit, Live, LiveMode, Reporters, Style},
     transport::fds,
 };
@@ -89,6 +92,8 @@ struct Job {
     prepared: Arc<Prepared>,
     run_id: String,
     out: PathBuf,
+    /// To compare with.
+    baseline: Option<Arc<Recorded>>,
 }
 
 /// Threads that run sessions in this process.

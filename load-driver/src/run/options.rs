@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use agent_server::fault::{Defect, Fault};
 use clap::Args;
 
-use super::reach::{self, ReachArgs, ReachError};
+use super::{
+    baseline::Matters,
+    reach::{self, ReachArgs, ReachError},
+};
 use crate::{
     plan::Plan,
     profile::{Loaded, Override, Profile, ProfileError, Source, open},
@@ -39,6 +42,12 @@ pub struct RunArgs {
     /// How the backends are reached.
     #[command(flatten)]
     pub reach: ReachArgs,
+    /// Compares with an earlier run of the same load, and fails when this one is worse: its folder of results, or the `summary.json` in it.
+    #[arg(long, value_name = "DIR")]
+    pub baseline: Option<PathBuf>,
+    /// What is worse.
+    #[command(flatten)]
+    pub matters: Matters,
     /// Folder of the results.
     #[arg(long, value_name = "DIR", env = "LOAD_DRIVER_OUT", default_value = "results")]
     pub out: PathBuf,
