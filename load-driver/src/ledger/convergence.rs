@@ -54,6 +54,13 @@ pub struct ConvergenceRow {
     pub max_us: Option<u64>,
 }
 
+/// A row and its times, as a checkpoint holds them: value and how often.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredRow {
+    row: ConvergenceRow,
+    times: Vec<(u64, u64)>,
+}
+
 #[derive(Debug)]
 struct Cell {
     row: ConvergenceRow,
@@ -93,6 +100,28 @@ impl Convergence {
 
     fn cell(&mut self, kind: EndKind, protocol: Protocol) -> Option<&mut Cell> {
         self.cells.iter_mut().find(|cell| cell.row.kind == kind && cell.row.protocol == protocol)
+    }
+
+    /// Every row with something in it, and its times, for a checkpoint.
+    pub(super) fn stored(&self) -> Vec<StoredRow> {
+        let used = self.cells.iter().filter(|cell| cell.row.killed + cell.row.detected + cell.row.written_off > 0);
+        let bins = |times: &Histogram<u64>| times.iter_recorded().map(|bin| (bin.value_iterated_to(), bin.count_at_value())).collect();
+        used.map(|cell| StoredRow { row: cell.row.clone(), times: cell.times.as_ref().map(bins).unwrap_or_default() }).collect()
+    }
+
+    /// Goes on from these rows.
+    pub(super) fn resume(&mut self, rows: &[StoredRow]) {
+        for stored in rows {
+            if let Some(cell) = self.cell(stored.row.kind, stored.row.protocol) {
+                cell.row = stored.row.clone();
+                cell.times = Histogram::new_with_bounds(1, MAX_US, 3).ok();
+                for (value, n) in &stored.times {
+                    if let Some(times) = &mut cell.times {
+                        times.saturating_record_n(*value, *n);
+                    }
+                }
+            }
+        }
     }
 
     /// Counts into a row.
