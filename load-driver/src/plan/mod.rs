@@ -15,6 +15,7 @@ mod build;
 mod fault;
 mod kinds;
 mod outline;
+mod resume;
 mod scenario;
 mod service;
 mod session;
@@ -29,6 +30,7 @@ pub use self::{
     fault::{Fault, FaultKind, FaultName, FaultTarget, Maker},
     kinds::{Capabilities, Claim, Dialect, EndKind, Expect, Protocol},
     outline::{Outline, Outlook},
+    resume::{MAX_SEGMENTS, Resumed},
     scenario::{ActTemplate, Conversation, Lane, ScenarioPlan, TurnTemplate, WaitTemplate},
     service::{Agent, Connection, Service, TurnDetection, hide},
     session::{Act, Draw, SessionPlan, TurnPlan, Wait},
@@ -47,6 +49,8 @@ pub struct Plan {
     pub scenarios: Vec<Arc<ScenarioPlan>>,
     /// What goes wrong on purpose, in order of time.
     pub faults: Vec<Fault>,
+    /// Lanes that repeat begin with this iteration: more than 0 where a run goes on after its driver was killed.
+    pub first_iteration: u32,
 }
 
 /// Bits of an index below the lane.
@@ -74,7 +78,10 @@ impl Plan {
     /// When the plan has no such scenario.
     pub fn session(&self, scenario: usize, lane: u32, iteration: u32, start: Micros) -> SessionPlan {
         let scenario = self.scenarios[scenario].clone();
-        let draw = scenario.draw(self.seed, lane, iteration);
+        // One executor makes all lanes of a scenario.
+        let repeats = scenario.lanes.first().is_some_and(|lane| lane.repeat);
+        let first = if repeats { self.first_iteration } else { 0 };
+        let draw = scenario.draw(self.seed, lane, first + iteration);
         SessionPlan::new(draw, self.seed, start, scenario, format!("{}-{}", self.run_id, draw.index))
     }
 

@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn kills_of_the_fleet_come_in_order_of_time_and_with_their_own_death() {
-        let plan = Plan { run_id: "run".into(), seed: 1, warmup: Duration::ZERO, scenarios: Vec::new(), faults: Vec::new() };
+        let plan =
+            Plan { run_id: "run".into(), seed: 1, warmup: Duration::ZERO, scenarios: Vec::new(), faults: Vec::new(), first_iteration: 0 };
         let kills = planned(&plan, &[member(Some((3, 900))), member(None), member(Some((1, 0)))], 3);
         let of = |at_s: u64, index, dead_ms| Kill {
             at: Micros(at_s * 1_000_000),
