@@ -57,6 +57,8 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Prints the report of a run again, from its results; also of one that is not over. Ends as that run did.
     Report(report::ReportArgs),
+    /// Goes on with a run whose driver was killed, from its last checkpoint, into the same folder.
+    Resume(run::ResumeArgs),
     /// Prints the JSON Schema of a profile, for editors.
     Schema,
     /// Lists the shipped profiles.
@@ -113,6 +115,13 @@ pub fn main() -> ExitCode {
         Command::Run(args) => {
             log_to_stderr();
             match run::run(&args) {
+                Ok(exit) => exit.into(),
+                Err(error) => fail(&error.to_string(), error.exit),
+            }
+        }
+        Command::Resume(args) => {
+            log_to_stderr();
+            match run::resume(&args) {
                 Ok(exit) => exit.into(),
                 Err(error) => fail(&error.to_string(), error.exit),
             }
@@ -177,6 +186,7 @@ fn worker() -> anyhow::Result<()> {
         let first = job.scenarios.iter().flatten().next().copied().unwrap_or_default();
         let mix = (u64::from(first) + 1) << 32 | job.worker as u64;
         let balancer = BalancerConfig::of(&profile, job.targets.len(), mix)?;
-        Ok(Work { plan: Plan::build(&profile, &job.run_id)?, balancer })
+        let plan = Plan::build(&profile, &job.run_id)?;
+        Ok(Work { plan: if let Some(at) = job.resumed { plan.resumed(at) } else { plan }, balancer })
     })
 }

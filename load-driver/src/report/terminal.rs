@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     balance::Balance,
+    leak::LeakRow,
     plan::Protocol,
     record::histogram::LIMIT_US,
     threshold::{Status, ThresholdResult, Unit},
@@ -67,6 +68,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
     let s = summary;
     let sections = [
         thresholds(&s.thresholds, style),
+        segments(s, style),
         counters(s, style),
         s.comparison.as_ref().map(|c| super::comparison::render(c, style, false)).unwrap_or_default(),
         voice(&s.voice, style),
@@ -81,6 +83,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
         errors(s, style),
         generator(s, style),
         costs(&s.costs, style),
+        leaks(&s.leaks, style),
         totals(s, style),
         verdict(s, style),
     ];
@@ -133,7 +136,27 @@ pub(super) fn figure(result: &ThresholdResult) -> String {
         Unit::Count => count(value.round().max(0.0) as u64),
         Unit::Fraction => format!("{value:.4}"),
         Unit::PerSecond => format!("{value:.1}/s"),
+        Unit::PerHour => format!("{value:.1}/h"),
+        Unit::MibPerHour => format!("{value:.1} MiB/h"),
     }
+}
+
+fn segments(s: &Summary, style: Style) -> String {
+    let mut body = Lines::default();
+    for segment in s.segments.iter().filter(|_| s.segments.len() > 1) {
+        let (from, to) = (seconds(segment.from_s), seconds(segment.to_s));
+        let (lost, unseen) = (count(segment.lost_sessions), count(segment.unseen_sessions));
+        let end = if segment.killed {
+            style.unsure(&format!("its driver was killed: {lost} sessions lost with it, {unseen} begun after its last checkpoint"))
+        } else {
+            String::new()
+        };
+        body.line(format_args!("  {} (run {}): {from} to {to}  {end}", segment.number, segment.run_id));
+        for note in &segment.notes {
+            body.line(format_args!("      {note}"));
+        }
+    }
+    section(style, "segments", &body.into_text())
 }
 
 fn counters(s: &Summary, style: Style) -> String {
@@ -415,6 +438,29 @@ fn costs(costs: &[ProcessCost], style: Style) -> String {
     };
     let head = ["", "dialect", "cpu s", "frames", "cpu us/frame", "peak memory", "sessions", "memory/session"];
     section(style, "cost", &table(&head, &costs.iter().map(line).collect::<Vec<_>>()))
+}
+
+fn leaks(leaks: &[LeakRow], style: Style) -> String {
+    // What is too short to tell is said once, not by process.
+    let judged: Vec<&LeakRow> = leaks.iter().filter(|row| row.slope_per_h.is_some()).collect();
+    if judged.is_empty() {
+        return String::new();
+    }
+    let line = |row: &&LeakRow| {
+        let (low, high) = row.interval_per_h.unwrap_or_default();
+        let slope = row.slope_per_h.unwrap_or_default();
+        let judgement = if row.grows() { style.bad("grows") } else { "flat".to_owned() };
+        vec![
+            format!("{} {}", row.process, row.what.name()),
+            format!("{slope:+.2} {}", row.what.unit()),
+            format!("{low:+.2} to {high:+.2}"),
+            format!("{:.1}", row.last),
+            format!("{} x {} s", row.blocks, row.block_s),
+            judgement,
+        ]
+    };
+    let head = ["", "growth", "95 %", "last", "rests on", ""];
+    section(style, "growth", &table(&head, &judged.iter().map(line).collect::<Vec<_>>()))
 }
 
 fn totals(s: &Summary, style: Style) -> String {
