@@ -323,7 +323,8 @@ pub fn sweep(
                 continue;
             }
         }
-        let judged_to_us = if last { u64::MAX } else { boot.looked_at_from_us() };
+        // Nobody will look at a process again that another one has followed.
+        let judged_to_us = if last || is_gone(boot, watch) { u64::MAX } else { boot.looked_at_from_us() };
         let quiet = |at_us: u64| at_us.saturating_add(2 * config.grace_us) < judged_to_us;
         if let Some(record) = session.record {
             if quiet(over.at_us.max(record.at_us)) {
@@ -350,11 +351,16 @@ pub fn sweep(
     }
 }
 
+/// Another process has followed it, and its last sample is judged.
+fn is_gone(boot: &Boot, watch: &Watch) -> bool {
+    boot.waiting.is_none() && watch.boots.last() != Some(&boot.index)
+}
+
 /// Nothing more comes of a session without a record whose process was killed: a successor agreed that it is gone, or it ended so shortly
 /// before that the last look could not tell. What the last look did show as a ghost stays for the verdict.
 fn is_written_off(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConfig) -> bool {
     let Some((end_us, _)) = session.ending() else { return false };
-    if boot.killed_us.is_none() || boot.waiting.is_some() || watch.boots.last() == Some(&boot.index) {
+    if boot.killed_us.is_none() || !is_gone(boot, watch) {
         return false;
     }
     if session.end_kind() == Some(EndKind::KillBackend) && session.agreed_us.is_none() {

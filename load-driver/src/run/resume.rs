@@ -144,6 +144,6 @@ fn run_args(profile: &Profile, state: &State, folder: &Path) -> Result<RunArgs, 
     line.extend(state.defects.iter().map(|defect| format!("--defect={defect}")));
     line.extend(state.faults.iter().map(|fault| format!("--fault={fault}")));
     let mut run = Line::try_parse_from(line)?.run;
-    run.out = folder.to_owned();
+    folder.clone_into(&mut run.out);
     Ok(run)
 }

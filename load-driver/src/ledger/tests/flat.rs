@@ -144,7 +144,7 @@ impl Soak {
 
 #[test]
 fn hours_with_kills_and_doubts_keep_no_more_than_the_last_one() {
-    const HOURS: u64 = 4;
+    const HOURS: u64 = 2;
     let mut soak = Soak::new(true);
     let mut most = [0; 5];
     for second in 1..=HOURS * 3_600 {
