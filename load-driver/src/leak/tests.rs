@@ -77,7 +77,7 @@ fn noise_that_clings_is_no_leak() {
 
 #[test]
 fn a_crowd_that_grows_is_no_leak_and_one_that_grows_with_time_alone_is_not_judged() {
-    let steps = |at: f64| if (at / 300.0) as u64 % 2 == 0 { 600.0 + at / 6.0 } else { 900.0 };
+    let steps = |at: f64| if ((at / 300.0) as u64).is_multiple_of(2) { 600.0 + at / 6.0 } else { 900.0 };
     assert!(!row(&half_hour(7, 0.0, steps), Leak::Rss).grows());
     let ramp = row(&half_hour(7, 0.0, |at| 100.0 + at), Leak::Rss);
     assert_eq!(ramp.slope_per_h, None);
