@@ -375,6 +375,7 @@ fn a_worker_balances_by_itself() {
         workers: 1,
         scenarios: None,
         targets: addresses(&backends),
+        through: Vec::new(),
         connection: load_driver::plan::Connection::default(),
         private: std::collections::BTreeSet::new(),
         resumed: None,

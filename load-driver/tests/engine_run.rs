@@ -276,6 +276,7 @@ fn a_worker_runs_its_part_and_leaves_when_its_input_ends() {
             workers: 2,
             scenarios: Some(vec![1]),
             targets: vec![backend.address.to_string()],
+            through: Vec::new(),
             connection: load_driver::plan::Connection::default(),
             private: ["X-Key".to_owned()].into(),
             resumed: None,

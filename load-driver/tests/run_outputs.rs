@@ -93,6 +93,10 @@ fn every_file_is_what_its_readers_expect() {
     }
     assert!(compared >= 10, "{compared} histograms");
     assert!(log.contains_key(""), "the aggregate without a tag");
+    // Scenarios add up to the whole.
+    let of = |tag: &str| log.get(tag).map_or(0, Histogram::len);
+    let parts = of("turn_response{scenario:grpc}") + of("turn_response{scenario:websocket}");
+    assert!(parts > 0 && parts == of("turn_response"), "{parts} of {}", of("turn_response"));
 
     // A test case for each threshold, invariant and voice fault, the counters, and the verdict.
     let junit = done.file("junit.xml");

@@ -7,8 +7,9 @@ use tokio::{
     net::TcpStream,
     time::sleep,
 };
+use tokio_rustls::TlsAcceptor;
 
-use super::{Accepted, peer::Io};
+use super::peer::Io;
 use crate::dialect;
 
 /// How an HTTP/2 connection begins, and no HTTP/1.1 request does.
@@ -21,8 +22,7 @@ const PLAIN_ON_TLS: &[u8] =
     this port speaks TLS: take wss:// or https:// for it\n";
 
 /// Takes a connection over, and finds out whether it speaks HTTP/2. None when it is over already.
-pub(super) async fn open(accepted: Accepted) -> Option<(Io, bool)> {
-    let Accepted { stream, tls } = accepted;
+pub(super) async fn open(stream: std::net::TcpStream, tls: Option<TlsAcceptor>) -> Option<(Io, bool)> {
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,
         Err(error) => {

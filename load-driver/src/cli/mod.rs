@@ -18,7 +18,7 @@ use crate::{
     engine::{BalancerConfig, worker::Work},
     plan::Plan,
     profile::{self, Source},
-    report::Exit,
+    report::{Exit, Style},
     run::{self, ReachArgs, RunArgs},
 };
 
@@ -86,7 +86,7 @@ impl Printed {
     }
 
     fn invalid(error: &dyn std::error::Error) -> Self {
-        Self { text: format!("{error}\n"), ok: false }
+        Self { text: Style::default().harmless(&format!("{error}\n")), ok: false }
     }
 
     /// A reader that went away has seen enough.
@@ -114,6 +114,9 @@ pub fn main() -> ExitCode {
     match cli.command {
         Command::Run(args) => {
             log_to_stderr();
+            for flag in args.reach.shown_secrets() {
+                tracing::warn!("{flag} shows a secret in the list of processes: write ${{NAME}}, an environment variable, in its place");
+            }
             match run::run(&args) {
                 Ok(exit) => exit.into(),
                 Err(error) => fail(&error.to_string(), error.exit),
@@ -160,7 +163,7 @@ fn emit(text: &str, exit: Exit) -> ExitCode {
 fn fail(message: &str, exit: Exit) -> ExitCode {
     // Profile errors come with their own heading. When even stderr is gone, the exit code still tells.
     let heading = if message.starts_with("error:") { "" } else { "error: " };
-    let _ = writeln!(io::stderr(), "{heading}{}", message.trim_end());
+    let _ = writeln!(io::stderr(), "{heading}{}", Style::default().harmless(message.trim_end()));
     exit.into()
 }
 

@@ -27,6 +27,8 @@ const SHARES: [Counter; 7] = [
 ];
 /// A share that is within this of the baseline's, in absolute terms, has not changed.
 const SHARE_MARGIN: f64 = 0.005;
+/// So many in one run are not none in the next by chance.
+const ENOUGH: u64 = 20;
 /// Draws are the same each time.
 const SEED: u64 = 0x5eed;
 
@@ -110,8 +112,11 @@ fn latency(
     match (was, is) {
         (0, 0) => return Vec::new(),
         (0, _) => return silent(Verdict::NotComparable, format!("no samples in the baseline, {is} in the current run")),
-        // What was measured and is no more has not become better.
-        (_, 0) => return silent(Verdict::Worse, format!("{was} samples in the baseline, none in the current run")),
+        // What was measured and is no more has not become better. But few samples may be missing by chance, and late audio by merit.
+        (_, 0) if was >= ENOUGH && metric != Metric::AudioGap => {
+            return silent(Verdict::Worse, format!("{was} samples in the baseline, none in the current run"));
+        }
+        (_, 0) => return silent(Verdict::NotComparable, format!("{was} samples in the baseline, none in the current run")),
         _ => {}
     }
     let has = |run: &Recorded| run.intervals.tags().any(|tag| tag == key);
@@ -196,7 +201,10 @@ fn share(key: String, was: Count, is: Count, spread: f64, options: Options) -> O
     match (was.of, is.of) {
         (0, 0) => return None,
         (0, _) => return silent(Verdict::NotComparable, "the baseline has nothing that it is a part of".to_owned()),
-        (of, 0) => return silent(Verdict::Worse, format!("a part of {of} in the baseline, of nothing in the current run")),
+        (of, 0) => {
+            let verdict = if of >= ENOUGH { Verdict::Worse } else { Verdict::NotComparable };
+            return silent(verdict, format!("a part of {of} in the baseline, of nothing in the current run"));
+        }
         // Neither run has any: a row that says nothing, and costs the others certainty.
         _ if was.events == 0 && is.events == 0 => {
             let row = |why: &str, verdict| silent(verdict, why.to_owned());

@@ -25,7 +25,7 @@ pub use self::{
     recorded::{Recorded, RecordedError},
     same::{differences, unfit},
 };
-use crate::report::Exit;
+use crate::{record::Metric, report::Exit};
 
 /// What matters.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -131,7 +131,7 @@ pub enum Status {
     NoRegression,
     /// Something is worse.
     Regression,
-    /// Not one figure could be told: the runs are too short.
+    /// What the run is mostly about is not known finely enough to show what matters: the runs are too short, or too noisy.
     Undecided,
     /// The runs are not of the same load, or one is not whole.
     NotComparable,
@@ -206,7 +206,7 @@ pub fn compare(baseline: &Recorded, current: &Recorded, options: Options) -> Bas
         let has = |verdict| comparison.of(verdict).next().is_some();
         comparison.status = match () {
             () if has(Verdict::Worse) => Status::Regression,
-            () if told(&comparison.rows) => Status::NoRegression,
+            () if told(&comparison.rows, options) => Status::NoRegression,
             () => Status::Undecided,
         };
     } else if [baseline, current].iter().any(|run| run.summary.generator.saturation.saturated) {
@@ -215,11 +215,20 @@ pub fn compare(baseline: &Recorded, current: &Recorded, options: Options) -> Bas
     comparison
 }
 
-/// Something could be told: of the latencies, where there are any, for that no session failed in either run says nothing of those.
-fn told(rows: &[Row]) -> bool {
-    let told = |row: &&Row| matches!(row.verdict, Verdict::NoDifference | Verdict::Better);
-    let latencies: Vec<&Row> = rows.iter().filter(|row| row.kind == Kind::Latency).collect();
-    if latencies.is_empty() { rows.iter().any(|row| told(&row)) } else { latencies.iter().any(told) }
+/// What a run is mostly about is known finely enough: the median of `turn_response`, or of `session_startup` where nobody took a turn, to within what
+/// matters. Had it not changed, the run could have shown that. A run without either goes by any other latency, one without latencies by its shares.
+fn told(rows: &[Row], options: Options) -> bool {
+    let fine = |row: &&Row| match (row.change_low, row.change_high, row.baseline) {
+        (Some(low), Some(high), Some(was)) => (high - low) / 2.0 <= options.tolerance.max(options.floor_ms / was),
+        _ => false,
+    };
+    for metric in [Metric::TurnResponse, Metric::SessionStartup] {
+        if let Some(first) = rows.iter().find(|row| row.key == metric.name()) {
+            return fine(&first);
+        }
+    }
+    let mut latencies = rows.iter().filter(|row| row.kind == Kind::Latency).peekable();
+    if latencies.peek().is_some() { latencies.any(|row| fine(&row)) } else { rows.iter().any(|row| row.verdict == Verdict::NoDifference) }
 }
 
 /// Key of a metric, over all or of one scenario: that of thresholds, and the tag of the interval log.

@@ -8,13 +8,13 @@
 //!   misses, such as slow good and bad times under fast noise.
 //!
 //! Both, and the variance, are corrected for what a short series hides by being measured from its own mean. Degrees of freedom are those of
-//! the independent seconds that the series is worth, and at most [`MOST_FREEDOM`], for the correlation is itself an estimate.
+//! the independent seconds that the series is worth, and at most `MOST_FREEDOM`, for the correlation is itself an estimate.
 //!
 //! None of that can do what the data cannot: when the whole is worth fewer than [`LEAST`] independent seconds, nothing is claimed; what changes more
 //! slowly than a quarter of the run looks like a difference of the runs.
 
 /// Independent intervals that a comparison needs at least.
-pub const LEAST: f64 = 8.0;
+pub const LEAST: f64 = 5.0;
 /// Of an error whose correlation was estimated.
 const MOST_FREEDOM: f64 = 15.0;
 

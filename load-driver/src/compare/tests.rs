@@ -2,7 +2,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{recorded::Latency, *};
 
 fn normal(random: &mut ChaCha8Rng) -> f64 {
     let (u, v): (f64, f64) = (random.random_range(1e-12..1.0), random.random_range(0.0..1.0));
@@ -76,20 +76,20 @@ fn against(current: &Made) -> BaselineComparison {
     compare(&Made::default().run(), &Made { seed: current.seed + 100, ..*current }.run(), Options::default())
 }
 
-/// Figures of two runs of the same process: of thirty pairs one or two may have a false alarm, at 5 % for all figures of a pair together. Something is
-/// told of each.
+/// Figures of two runs of the same process: of thirty pairs one or two may have a false alarm, at 5 % for all figures of a pair together. A minute is
+/// enough for most.
 #[test]
 fn noise_is_no_regression() {
-    let mut alarms = 0;
+    let (mut alarms, mut undecided) = (0, 0);
     for seed in 0..30 {
         let [first, second] = [seed, seed + 1_000].map(|seed| Made { seed, ..Made::default() }.run());
         let comparison = compare(&first, &second, Options::default());
         let differs = |row: &&Row| matches!(row.verdict, Verdict::Worse | Verdict::Better);
         alarms += u32::from(comparison.rows.iter().any(|row| differs(&row)));
-        assert_ne!(comparison.status, Status::Undecided, "{seed}: {:#?}", comparison.rows);
+        undecided += u32::from(comparison.status == Status::Undecided);
     }
-    println!("{alarms} of 30 pairs");
-    assert!(alarms <= 2, "{alarms}");
+    println!("{alarms} of 30 pairs differ, {undecided} are undecided");
+    assert!(alarms <= 2 && undecided <= 6, "{alarms} {undecided}");
 }
 
 #[test]
@@ -144,6 +144,15 @@ fn what_is_gone_is_worse() {
     assert_eq!(comparison.status, Status::Regression);
     let row = comparison.of(Verdict::Worse).next().unwrap();
     assert_eq!((row.key.as_str(), row.reason.as_str()), ("turn_response", "2400 samples in the baseline, none in the current run"));
+    // Late audio may be gone by merit, and a few samples by chance.
+    for (metric, count, verdict) in
+        [("audio_gap", 500, Verdict::NotComparable), ("connect", 19, Verdict::NotComparable), ("connect", 20, Verdict::Worse)]
+    {
+        let mut had = Made::default().run();
+        had.summary.latencies.push(Latency { metric: metric.into(), response: Some(recorded::Samples { count }) });
+        let comparison = compare(&had, &Made::default().run(), Options::default());
+        assert_eq!(verdict_of(&comparison, metric, "count"), verdict, "{metric}");
+    }
     let mut silent = Made::default().run();
     silent.summary.counts.clear();
     let comparison = compare(&Made::default().run(), &silent, Options::default());

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{EngineEvent, IntervalReport, ScenarioInterval};
 use crate::{
-    ledger::{FailureCause, LedgerEntry},
+    ledger::LedgerEntry,
     record::{Counter, Metric, histogram::LIMIT_US},
+    transport::About,
     voice::VoiceNews,
 };
 
@@ -51,7 +52,7 @@ enum Head {
     Ledger { shard: usize, entries: Vec<LedgerEntry>, complete_to_us: u64 },
     Interval { shard: usize, from_us: u64, to_us: u64, active: u64, speaking: u64, warmup: bool, scenarios: Vec<Scenario> },
     Voice(VoiceNews),
-    Said { reasons: Vec<(FailureCause, String)> },
+    Said { reasons: Vec<(About, String)> },
     Struck { fault: u16, sessions: u64 },
     Ready,
     Done { shard: usize },
@@ -211,7 +212,7 @@ mod tests {
         LedgerEntry {
             index: PlanIndex(index),
             at_us: index,
-            event: LedgerEvent::Failed { cause: FailureCause::ServerError(proto::frame::ErrorCode::Idle) },
+            event: LedgerEvent::Failed { cause: crate::ledger::FailureCause::ServerError(proto::frame::ErrorCode::Idle) },
         }
     }
 

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use super::{Counter, Metric, Series, histogram};
 use crate::{
     engine::{IntervalReport, ScenarioInterval},
-    plan::{Dialect, Protocol, ScenarioPlan},
+    plan::{Dialect, Expect, Protocol, ScenarioPlan},
 };
 
 /// A second closes when a report of this many seconds later has come: shards and workers are never that far apart unless they stall.
@@ -28,11 +28,13 @@ pub struct ScenarioLabel {
     pub protocol: Protocol,
     /// What is spoken over it.
     pub dialect: Dialect,
+    /// What it is for, where it is meant to show what would be wrong elsewhere.
+    pub expect: Option<Expect>,
 }
 
 impl From<&ScenarioPlan> for ScenarioLabel {
     fn from(plan: &ScenarioPlan) -> Self {
-        Self { name: plan.name.clone(), protocol: plan.protocol, dialect: plan.service.dialect }
+        Self { name: plan.name.clone(), protocol: plan.protocol, dialect: plan.service.dialect, expect: plan.expect }
     }
 }
 

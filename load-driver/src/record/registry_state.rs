@@ -57,7 +57,7 @@ mod tests {
     use proto::time::Micros;
 
     fn labels() -> Vec<ScenarioLabel> {
-        vec![ScenarioLabel { name: "talk".into(), protocol: Protocol::Grpc, dialect: Dialect::Native }]
+        vec![ScenarioLabel { name: "talk".into(), protocol: Protocol::Grpc, dialect: Dialect::Native, expect: None }]
     }
 
     fn report(second: u64, latencies: &[u64]) -> crate::engine::IntervalReport {

@@ -58,7 +58,10 @@ pub fn verdict(comparison: &BaselineComparison) -> String {
     match comparison.status {
         Status::NoRegression => format!("no regression: {}", counts.join(", ")),
         Status::Regression => format!("REGRESSION: {}", counts.join(", ")),
-        Status::Undecided => format!("UNDECIDED, and that is no pass: the runs are too short to tell ({})", counts.join(", ")),
+        Status::Undecided => format!(
+            "UNDECIDED, and that is no pass: the runs are too short, or too noisy, to show a difference that matters ({})",
+            counts.join(", ")
+        ),
         Status::NotComparable => "NOT COMPARABLE".to_owned(),
         Status::Saturated => "NOT COMPARABLE: a generator was saturated".to_owned(),
     }

@@ -13,7 +13,7 @@ pub enum Exit {
     InternalFault,
     /// The profile or the command line is not valid.
     InvalidProfile,
-    /// The target cannot be used: nobody listens, or it is no agent.
+    /// The target cannot be used: nobody listens, it is no agent, every session failed, or not one turn was answered.
     TargetUnusable,
     /// The backend's counters and the ledger tell different stories.
     CountersDisagree,
@@ -33,7 +33,7 @@ pub enum Exit {
 pub const TABLE: [(Exit, u8, &str); 9] = [
     (Exit::InternalFault, 109, "internal fault of load-driver"),
     (Exit::InvalidProfile, 104, "invalid profile or usage"),
-    (Exit::TargetUnusable, 106, "target unusable: nobody listens, or it is no agent"),
+    (Exit::TargetUnusable, 106, "target unusable: nobody listens, it is no agent, every session failed, or no turn was answered"),
     (Exit::CountersDisagree, 98, "the backend's counters disagree with the ledger, or could not be proven"),
     (Exit::GeneratorSaturated, 97, "the generator was saturated: its figures are not the target's"),
     (Exit::Degraded, 96, "degraded: a worker was lost"),

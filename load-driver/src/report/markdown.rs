@@ -13,8 +13,9 @@ use super::{
     Event, Sink, Summary, comparison,
     json::write_whole,
     page::{add, bounded, escape, section, table},
+    rows,
     summary::{CountersStatus, LatencyRow},
-    terminal::{figure, hint, latency, protocol},
+    terminal::{figure, hint, latency},
     text::{bytes, count, ms_or_dash, percent, seconds},
 };
 use crate::{
@@ -71,7 +72,7 @@ pub fn append(path: &std::path::Path, text: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(path)?.write_all(format!("\n{text}").as_bytes())
 }
 
-/// The whole report, at most [`LIMIT`] bytes.
+/// The whole report, short enough for the page of a CI step.
 pub fn render(summary: &Summary) -> String {
     let s = summary;
     let sections = [
@@ -86,6 +87,7 @@ pub fn render(summary: &Summary) -> String {
         errors(s),
         scenarios(s),
         convergence(s),
+        faults(s),
         generator(s),
         costs(s),
         run(s),
@@ -278,46 +280,22 @@ fn scenarios(s: &Summary) -> String {
     if s.scenarios.len() < 2 {
         return String::new();
     }
-    let rows = s.scenarios.iter().map(|one| {
-        let of = |metric: &str| one.latencies.iter().find(|row| row.metric == metric).and_then(|row| row.response);
-        let (startup, turn) = (of("session_startup"), of("turn_response"));
-        [
-            one.name.clone(),
-            protocol(one.protocol).to_owned(),
-            one.dialect.name().to_owned(),
-            count(one.funnel.requested),
-            count(one.funnel.established),
-            count(one.funnel.sessions_failed()),
-            ms_or_dash(startup.map(|q| q.p99_ms)),
-            ms_or_dash(turn.map(|q| q.p50_ms)),
-            ms_or_dash(turn.map(|q| q.p99_ms)),
-        ]
-    });
-    let head = ["", "protocol", "dialect", "requested", "established", "failed", "startup p99", "turn p50", "turn p99"];
-    section("Scenarios, ms from the intended time", &table(head, rows))
+    section("Scenarios, ms from the intended time", &table(rows::SCENARIOS, s.scenarios.iter().map(rows::scenario)))
 }
 
 fn convergence(s: &Summary) -> String {
-    let killed: Vec<_> = s.convergence.iter().filter(|row| row.killed > 0).collect();
-    if killed.is_empty() {
+    let mut made = s.convergence.iter().filter(|row| row.killed > 0).map(rows::convergence).peekable();
+    if made.peek().is_none() {
         return String::new();
     }
-    let rows = killed.into_iter().map(|row| {
-        [
-            row.kind.name().to_owned(),
-            protocol(row.protocol).to_owned(),
-            count(row.killed),
-            count(row.detected),
-            count(row.written_off),
-            ms_or_dash(row.p50_ms),
-            ms_or_dash(row.p99_ms),
-            ms_or_dash(row.max_ms),
-            count(row.ghosts),
-            count(row.false_capacity),
-        ]
-    });
-    let head = ["", "protocol", "killed", "detected", "written off", "p50 ms", "p99 ms", "max ms", "ghosts", "false capacity"];
-    section("Convergence of the counters by kind of end", &table(head, rows))
+    section("Convergence of the counters by kind of end", &table(rows::CONVERGENCE, made))
+}
+
+fn faults(s: &Summary) -> String {
+    if s.faults.is_empty() {
+        return String::new();
+    }
+    section("Faults made on purpose", &table(rows::FAULTS, s.faults.iter().map(rows::fault)))
 }
 
 fn generator(s: &Summary) -> String {

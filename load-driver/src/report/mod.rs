@@ -13,6 +13,7 @@ pub mod live;
 pub mod markdown;
 mod page;
 pub mod results;
+mod rows;
 pub mod summary;
 pub mod terminal;
 pub mod text;

@@ -10,7 +10,7 @@ use crate::{
     balance::Balance,
     compare::{self, BaselineComparison},
     leak::LeakRow,
-    ledger::Funnel,
+    ledger::{Confidence, Funnel},
     plan::{Dialect, EndKind, Fault, FaultName, Protocol},
     record::Series,
     system::Saturation,
@@ -115,6 +115,9 @@ pub struct RunInfo {
     pub warmup_s: f64,
     /// Names, in the order of the plan.
     pub scenarios: Vec<String>,
+    /// What embedded backends were told to do wrong: `--fault`, `--defect`, and the same of the profile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub injected: Vec<String>,
 }
 
 /// A part of a run, by one driver process.
@@ -173,6 +176,10 @@ pub struct CountersSection {
     pub status: CountersStatus,
     /// In words: on what it rests, or why there is none.
     pub basis: String,
+    /// How much it is worth; none when nothing was checked.
+    pub confidence: Option<Confidence>,
+    /// What the sources of counters cannot show, whatever the verdict.
+    pub cannot_see: Vec<String>,
     /// What is wrong, worst first.
     pub findings: Vec<FindingRow>,
 }
@@ -261,6 +268,9 @@ pub struct ConvergenceRow {
     pub kind: EndKind,
     /// Transport.
     pub protocol: Protocol,
+    /// What was spoken over it.
+    #[serde(default)]
+    pub dialect: Dialect,
     /// Sessions that ended so.
     pub killed: u64,
     /// Of those: the counters followed.
@@ -273,6 +283,9 @@ pub struct ConvergenceRow {
     pub false_capacity: u64,
     /// Forced end to agreement.
     pub p50_ms: Option<f64>,
+    /// As above.
+    #[serde(default)]
+    pub p95_ms: Option<f64>,
     /// As above.
     pub p99_ms: Option<f64>,
     /// As above.
@@ -407,11 +420,9 @@ impl Summary {
         when(self.workers_lost > 0, Exit::Degraded);
         when(self.thresholds.iter().any(|t| !t.ok), Exit::ThresholdFailed);
         when(self.voice.failing().next().is_some(), Exit::ThresholdFailed);
+        when(broken(build::WORKS), Exit::TargetUnusable);
         let compared = self.comparison.as_ref().map(|comparison| comparison.status);
         when(matches!(compared, Some(compare::Status::Regression | compare::Status::Undecided)), Exit::ThresholdFailed);
-        // Nothing that was tried came to be, and neither the plan nor the user wanted that: whatever else holds, nothing was tested.
-        let f = &self.funnel;
-        when(f.requested > 0 && f.established == 0 && f.sessions_failed() > 0, Exit::TargetUnusable);
         reasons.retain(|r| *r != Exit::Ok);
         // What was cut short has its own reason; should there be none, what was asked for and not done is no pass all the same.
         if reasons.is_empty() && matches!(compared, Some(compare::Status::NotComparable | compare::Status::Saturated)) {

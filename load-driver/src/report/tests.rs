@@ -6,14 +6,14 @@ use proto::{frame::Outcome, ids::PlanIndex, time::Micros};
 
 use super::{
     build::{Known, summary},
-    summary::{ConvergenceRow, CountersSection, CountersStatus, FindingRow, ProcessCost},
+    summary::{ConvergenceRow, CountersSection, CountersStatus, FaultRow, FindingRow, ProcessCost},
     *,
 };
 use crate::{
     compare,
     engine::IntervalReport,
     ledger::{FailureCause, Finish, Funnels, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId},
-    plan::{Dialect, EndKind, Protocol},
+    plan::{Dialect, EndKind, Expect, FaultName, Protocol},
     record::{Counter, Measurements, Metric, Registry, Sample, ScenarioLabel, ShardRecorder},
     system::{ProcessTrack, SaturationLimits},
     threshold::{Monitor, Spec, Threshold},
@@ -24,7 +24,7 @@ const LIMITS: SaturationLimits = SaturationLimits { lag_p99_ms: 10.0, cores: 2.0
 
 fn labels() -> Vec<ScenarioLabel> {
     [("talk", Protocol::Grpc, Dialect::Native), ("listen", Protocol::Websocket, Dialect::Twilio)]
-        .map(|(name, protocol, dialect)| ScenarioLabel { name: name.into(), protocol, dialect })
+        .map(|(name, protocol, dialect)| ScenarioLabel { name: name.into(), protocol, dialect, expect: None })
         .into()
 }
 
@@ -40,6 +40,7 @@ fn run_info() -> RunInfo {
         graceful_stop_s: 30.0,
         warmup_s: 5.0,
         scenarios: vec!["talk".into(), "listen".into()],
+        injected: vec!["fault vad_drop".into()],
     }
 }
 
@@ -134,6 +135,7 @@ fn known(registry: &Registry) -> Known {
             status: CountersStatus::Agree,
             basis: "41 sessions, 12 snapshots of 1 backend".into(),
             findings: Vec::new(),
+            ..CountersSection::default()
         },
         generator: build::generator(registry, &track(), LIMITS),
         costs: vec![
@@ -180,17 +182,24 @@ pub(super) fn bad() -> Summary {
     generator.saturation.reasons = vec!["schedule_lag p99 is 50.0 ms, the limit 10.0 ms".into()];
     let all = Known {
         thresholds,
-        counters: CountersSection { status: CountersStatus::Disagree, basis: "1 backend".into(), findings: vec![finding] },
-        faults: Vec::new(),
+        counters: CountersSection {
+            status: CountersStatus::Disagree,
+            basis: "1 backend".into(),
+            findings: vec![finding],
+            ..CountersSection::default()
+        },
+        faults: vec![stall(None), stall(Some("needs root"))],
         convergence: vec![ConvergenceRow {
             kind: EndKind::TcpRst,
             protocol: Protocol::Grpc,
+            dialect: Dialect::Native,
             killed: 20,
             detected: 17,
             written_off: 0,
             ghosts: 3,
             false_capacity: 0,
             p50_ms: Some(12.3),
+            p95_ms: Some(200.0),
             p99_ms: Some(250.0),
             max_ms: Some(251.0),
         }],
@@ -364,6 +373,7 @@ fn the_beginning() {
     run 0badcafe of profiles/quickstart.yaml (seed 7) on embedded
       takes 30s, then up to 30s for sessions to finish, the first 5s are warm-up
       scenarios: talk, listen
+      injected into the backends: fault vad_drop
     ");
 }
 
@@ -429,6 +439,85 @@ fn a_run_that_established_nothing_does_not_pass() {
     assert_eq!(summary(&registry, &funnels(ledger), Known::default(), &[]).exit.code, 106);
 }
 
+/// A fault of the timeline that was made, or was not.
+fn stall(skipped: Option<&str>) -> FaultRow {
+    let made = skipped.is_none();
+    FaultRow {
+        number: u16::from(!made),
+        kind: FaultName::Stall,
+        target: "backend 0".into(),
+        fraction: 0.5,
+        planned_s: 3.0,
+        duration_s: 2.0,
+        began_s: made.then_some(3.1),
+        ended_s: made.then_some(5.1),
+        struck: made.then_some(7),
+        skipped: skipped.map(str::to_owned),
+        figures: std::collections::BTreeMap::new(),
+    }
+}
+
+/// Two scenarios of one session each, and what was counted in the first.
+fn verdict_of(ends: [LedgerEvent; 2], counts: &[(Counter, u64)], expect: Option<Expect>) -> (u8, Option<String>) {
+    let mut labels = labels();
+    labels[0].expect = expect;
+    let mut registry = Registry::new(START, labels);
+    let mut recorder = ShardRecorder::new(2);
+    for (counter, n) in counts {
+        recorder.count(0, *counter, *n);
+    }
+    let scenarios = recorder.take();
+    let to_us = START + 1_000_000;
+    registry.add(IntervalReport { shard: 0, from_us: START, to_us, active: 1, speaking: 0, warmup: false, scenarios });
+    registry.finish();
+    let mut ledger = ledger();
+    for (index, end) in (0u8..).zip(ends) {
+        session(&mut ledger, index.into(), index.into(), Some(end));
+    }
+    let summary = summary(&registry, &funnels(ledger), Known::default(), &[]);
+    let why = summary.invariants.iter().find(|i| i.name == build::WORKS && i.holds == Some(false)).map(|i| i.detail.clone());
+    (summary.exit.code, why)
+}
+
+#[test]
+fn a_run_in_which_nothing_worked_does_not_pass() {
+    let ends = |finish| LedgerEvent::Ended { finish };
+    let (lost, cut) = (|| ends(Finish::Lost(FailureCause::Eof)), || ends(Finish::Forced(EndKind::TcpRst)));
+    let says = |text: &str| (106, Some(text.to_owned()));
+    let good = (0, None);
+    assert_eq!(verdict_of([lost(), lost()], &[], None), says("every session that was accepted failed: 2"));
+    assert_eq!(verdict_of([lost(), completed()], &[], None), good, "one of two is for a threshold to judge");
+    let turns = |missed, answered| {
+        let turns = 4;
+        vec![(Counter::Turns, turns), (Counter::TurnsMissed, missed), (Counter::TurnsAnswered, answered)]
+    };
+    let not_one = says("4 turns were due, and not one was answered");
+    assert_eq!(verdict_of([completed(), completed()], &turns(4, 0), None), not_one);
+    assert_eq!(verdict_of([completed(), completed()], &turns(1, 0), None), not_one, "others were cut");
+    assert_eq!(verdict_of([completed(), completed()], &turns(3, 1), None), good);
+    assert_eq!(verdict_of([lost(), cut()], &turns(0, 0), None), not_one, "one failed, the other was cut in its turn");
+    // The plan cut them all before an answer could come, or wants what it sees.
+    assert_eq!(verdict_of([cut(), cut()], &turns(0, 0), None), good);
+    let timed_out = ends(Finish::ByServer(Outcome::TimedOut));
+    assert_eq!(verdict_of([timed_out, completed()], &turns(4, 0), Some(Expect::TimedOut)).1, None);
+}
+
+#[test]
+fn sessions_that_the_backend_ended_early_are_shown() {
+    let (mut registry, ledger) = recorded();
+    let mut recorder = ShardRecorder::new(2);
+    recorder.count(0, Counter::SessionsCutShort, 3);
+    let (from_us, to_us) = (START + 10_000_000, START + 11_000_000);
+    registry.add(IntervalReport { shard: 0, from_us, to_us, active: 1, speaking: 0, warmup: false, scenarios: recorder.take() });
+    registry.finish();
+    let funnels = funnels(ledger);
+    let thresholds = judged(&registry, &funnels, &[("sessions_cut_short", "count==0")]);
+    let summary = summary(&registry, &funnels, Known { thresholds, ..known(&registry) }, &[]);
+    assert_eq!(summary.exit.code, 99);
+    let shown = terminal::render(&summary, Style::default());
+    assert!(shown.lines().any(|line| line.contains("ended early by the backend") && line.contains(" 3 ")), "{shown}");
+}
+
 #[test]
 fn a_session_that_is_never_over_is_a_fault_unless_the_run_was_cut_short() {
     let registry = Registry::new(START, labels());
@@ -463,7 +552,7 @@ fn the_json_reads_back() {
 #[test]
 fn junit_has_a_case_per_threshold_and_invariant() {
     let xml = junit::render(&bad()).unwrap();
-    assert_eq!(xml.matches("<testcase ").count(), 4 + 2 + 6 + 1);
+    assert_eq!(xml.matches("<testcase ").count(), 4 + 2 + 7 + 1);
     // turn_response, barge_in_stop (no data), sessions_failed; the counters and their finding; counters, generator, workers; the verdict.
     assert_eq!(xml.matches("<failure").count(), 3 + 2 + 3 + 1);
     // Both ways of showing a failure have the text.
@@ -474,7 +563,7 @@ fn junit_has_a_case_per_threshold_and_invariant() {
         "{xml}"
     );
     let green = junit::render(&good()).unwrap();
-    assert!(!green.contains("<failure") && green.matches("<testcase ").count() == 3 + 1 + 6 + 1);
+    assert!(!green.contains("<failure") && green.matches("<testcase ").count() == 3 + 1 + 7 + 1);
     // Counters that nobody could read are neither green nor red.
     assert!(junit::render(&empty()).unwrap().contains("<skipped"));
 }
@@ -627,4 +716,19 @@ fn costs_carry_the_dialect_of_the_run() {
         assert!(run.costs.iter().all(|cost| cost.dialect == dialect));
         assert_eq!(run.scenarios[0].dialect.name(), dialect);
     }
+}
+
+#[test]
+fn what_was_not_judged_says_why() {
+    use crate::voice::{VoiceFault, VoiceRow, VoiceStatus};
+    let mut summary = good();
+    let row = |kind, reason: &str| VoiceRow { kind, status: VoiceStatus::NotJudged, tested: 0, reason: reason.into() };
+    summary.voice.kinds = vec![
+        row(VoiceFault::CrossTalk, "nobody spoke"),
+        row(VoiceFault::PoolLeak, "there is no cap"),
+        row(VoiceFault::OutputGaps, "nobody spoke"),
+    ];
+    let text = terminal::render(&summary, Style::default());
+    assert!(text.contains("not judged: cross_talk, output_gaps (nobody spoke)\n"), "{text}");
+    assert!(text.contains("not judged: pool_leak (there is no cap)\n"), "{text}");
 }

@@ -174,7 +174,7 @@ fn without(plan: &Plan, scenarios: &[u16]) -> Plan {
 fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     let profile = &job.prepared.profile;
     let fresh = profile.is_embedded();
-    let watched: BTreeSet<usize> = set.sources.iter().map(|(index, _)| *index).collect();
+    let watched = set.watched();
     let backends = (0..set.members).map(|index| BackendConfig { watched: watched.contains(&index), fresh }).collect();
     let counters = &profile.counters;
     let mut windows = Windows::default();
@@ -184,8 +184,10 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     }
     LedgerConfig {
         windows,
+        totals: set.totals.clone(),
         front: set.front,
         scenarios: job.prepared.plan.scenarios.iter().map(|scenario| scenario.expect).collect(),
+        dialects: job.prepared.plan.scenarios.iter().map(|scenario| scenario.service.dialect).collect(),
         start_at_upgrade: job.prepared.plan.scenarios.iter().map(|scenario| scenario.service.dialect.starts_at_upgrade()).collect(),
         settle_us: counters.settle.micros(),
         poll_interval_us: counters.interval.micros(),
@@ -195,7 +197,7 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
 
 fn voice_config(job: &Job, set: &TargetSet) -> VoiceConfig {
     let profile = &job.prepared.profile;
-    let watched: BTreeSet<usize> = set.sources.iter().map(|(index, _)| *index).collect();
+    let watched = set.watched();
     VoiceConfig {
         window_us: profile.counters.window.micros(),
         allowed: profile.voice_faults.allow.clone(),
@@ -224,6 +226,7 @@ fn start_workers(
             workers: 1,
             scenarios: Some(vec![*scenario]),
             targets: set.targets.given(),
+            through: set.ground.relay.as_ref().map(|relay| relay.addresses().to_vec()).unwrap_or_default(),
             connection: job.prepared.profile.connection.clone(),
             private: job.prepared.profile.connection.private.clone(),
             resumed: job.resumed(),

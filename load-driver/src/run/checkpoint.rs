@@ -108,6 +108,7 @@ fn write(run: &mut Run, now: Micros) -> std::io::Result<()> {
         status: if findings.is_empty() { CountersStatus::NotChecked } else { CountersStatus::Disagree },
         basis: basis.to_owned(),
         findings,
+        ..CountersSection::default()
     };
     let (funnels, carried) = (run.ledger.funnels().clone(), run.ledger.carried());
     let irregular = run.ledger.nonsense().to_vec();

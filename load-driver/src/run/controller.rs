@@ -33,7 +33,7 @@ use crate::{
     engine::{EngineEvent, EngineHandle, IntervalReport},
     leak::LeakBook,
     ledger::{Ledger, LiveView, SourceId, funnel::cause_name},
-    record::{Measurements, Metric, Registry, Second, ShardRecorder, histogram},
+    record::{Counter, Measurements, Metric, Registry, Second, ShardRecorder, histogram},
     report::{Event, Exit, Reporters, RunInfo, Stage},
     system::{ProcessTrack, Sampler},
     threshold::Monitor,
@@ -182,6 +182,8 @@ pub(super) fn take_look(look: Look, ledger: &mut Ledger, usage: &mut BTreeMap<us
             ledger.sample(*sample);
         }
         Look::Gap { backend, at_us, reason } => ledger.gap(backend, at_us, reason),
+        Look::Totals(sample) => ledger.totals(*sample),
+        Look::Blind { source, at_us, reason } => ledger.totals_gap(source, at_us, reason),
     }
 }
 
@@ -283,7 +285,7 @@ impl Run {
             tracing::error!("{dropped} convergence samples were dropped");
         }
         for one in samples {
-            self.convergence.record(one.scenario, &one.sample);
+            self.convergence.record(one.end.scenario, &one.sample);
         }
     }
 
@@ -298,8 +300,9 @@ impl Run {
             }
             EngineEvent::Voice(news) => self.voice.news(news),
             EngineEvent::Said { reasons } => {
-                for (cause, text) in reasons {
-                    self.said.entry(cause_name(cause)).or_insert(text);
+                for (about, text) in reasons {
+                    let name = about.map_or_else(|| Counter::ServerErrors.name().to_owned(), cause_name);
+                    self.said.entry(name).or_insert(text);
                 }
             }
             EngineEvent::Struck { fault, sessions } => self.timeline.struck(fault, sessions),

@@ -62,7 +62,28 @@ pub(super) fn run_info(job: &Job, set: &TargetSet, start_us: u64) -> RunInfo {
         graceful_stop_s: s(plan.ends_at()) - s(plan.stops_at()),
         warmup_s: plan.warmup.as_secs_f64(),
         scenarios: plan.scenarios.iter().map(|scenario| scenario.name.clone()).collect(),
+        injected: injected(job),
     }
+}
+
+/// What embedded backends are told to do wrong, by flags and by the profile, each once.
+fn injected(job: &Job) -> Vec<String> {
+    let flags = [("defect", &job.args.defects), ("fault", &job.args.faults)];
+    let mut all: Vec<String> = flags.iter().flat_map(|(kind, texts)| texts.iter().map(move |text| format!("{kind} {text}"))).collect();
+    for member in job.prepared.profile.fleet().members {
+        for kind in ["defect", "fault"] {
+            let texts = match member.server.get(kind) {
+                Some(serde_json::Value::Array(texts)) => texts.as_slice(),
+                Some(text) => std::slice::from_ref(text),
+                None => &[],
+            };
+            let named = texts.iter().filter_map(serde_json::Value::as_str).map(|text| format!("{kind} {text}"));
+            all.extend(named);
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    all.retain(|text| seen.insert(text.clone()));
+    all
 }
 
 /// The files of a run, and the summary on standard output.
@@ -179,6 +200,8 @@ fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersS
             Judgement::NotWatched => CountersStatus::NotChecked,
         },
         basis: basis.join("; "),
+        confidence: verdict.confidence,
+        cannot_see: verdict.cannot_see.clone(),
         findings: verdict.findings.iter().filter(|f| !excused(f)).map(finding).collect(),
     }
 }
@@ -193,12 +216,14 @@ fn convergence_row(row: &ledger::ConvergenceRow) -> ConvergenceRow {
     ConvergenceRow {
         kind: row.kind,
         protocol: row.protocol,
+        dialect: row.dialect,
         killed: row.killed,
         detected: row.detected,
         written_off: row.written_off,
         ghosts: row.ghosts,
         false_capacity: row.false_capacity,
         p50_ms: ms(row.p50_us),
+        p95_ms: ms(row.p95_us),
         p99_ms: ms(row.p99_us),
         max_ms: ms(row.max_us),
     }

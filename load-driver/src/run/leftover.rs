@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     Job,
     former::Former,
-    poller::{self, Look},
+    poller::{self, Look, Watched, Whose},
     targets::TargetSet,
 };
 use crate::{
@@ -52,10 +52,10 @@ pub(super) async fn wait(job: &Job, set: &mut TargetSet, clock: Clock) -> Leftov
     let deadline = Instant::now() + counters.half_open_window.0.max(counters.window.0) + counters.settle.0;
     let sources = set.sources.len();
     for n in 0..sources {
-        let Some((index, source)) = set.sources.get_mut(n) else { continue };
+        let Some(Watched { whose: Whose::Backend(index), source }) = set.sources.get_mut(n) else { continue };
         let index = *index;
         let last = loop {
-            let look = poller::look(source, index, true, clock).await;
+            let look = poller::look(&mut **source, Whose::Backend(index), true, clock).await;
             let over = Instant::now() >= deadline;
             if over || matches!(&look, Look::Sample(sample) if Left::of(former, sample).none()) {
                 break look;
@@ -131,6 +131,7 @@ fn judge(former: &Former, look: &Look, out: &mut Leftover) {
             let text = format!("backend {backend} did not tell whether the sessions of the killed driver are over: {reason}");
             return out.find(DefectName::Unverified, 1, text, Vec::new());
         }
+        Look::Totals(_) | Look::Blind { .. } => return,
     };
     let (at, backend) = (&sample.snapshot, sample.backend);
     let stand = former.state.stands.iter().find(|stand| stand.backend == backend);

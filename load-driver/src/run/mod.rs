@@ -20,6 +20,7 @@ mod ending;
 mod faults;
 mod finish;
 mod former;
+mod ground;
 mod growth;
 mod kills;
 mod leftover;
@@ -29,9 +30,11 @@ mod poller;
 mod predict;
 mod progress;
 pub mod reach;
+mod remote;
 mod resume;
 mod series;
 mod strikes;
+mod sums;
 mod targets;
 mod workers;
 
@@ -49,6 +52,7 @@ pub use self::{
 use crate::{
     balance::Balance,
     compare::Recorded,
+    plan::Maker,
     report::{Exit, Live, LiveMode, Reporters, Style},
     transport::fds,
 };
@@ -88,7 +92,9 @@ struct Outcome {
 /// Makes sure of file descriptors enough for sessions towards so many targets.
 fn descriptors(prepared: &Prepared, targets: usize) -> Result<(), RunError> {
     let shared = u64::from(prepared.profile.driver.connections) * shards(prepared) as u64 * targets as u64;
-    fds::ensure(fds::required(&prepared.plan, shared)).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
+    // The relay has two descriptors for each connection, and they are this process's.
+    let each = if ground::has(&prepared.plan, Maker::Relay) { 3 } else { 1 };
+    fds::ensure(fds::required(&prepared.plan, shared) * each).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io::Write, path::Path, sync::Arc};
 
 use super::{
     Job, Outcome, Prepared, RunArgs, RunError, baseline, begin, controller::Signals, folder_name, lock::Lock, new_run_id,
-    predict::Predictor, prepare,
+    predict::Predictor, prepare, remote,
 };
 use crate::{
     balance::{Balance, Comparison, Expectation, PolicyRow, PredictionResult, judge},
@@ -62,6 +62,7 @@ pub(super) async fn all(args: &RunArgs, run_id: &str) -> Result<Exit, RunError> 
     let first = prepared(args, run_id)?;
     let series = Series::of(&first.profile, args)?;
     let baseline = baseline::read(args, &first)?;
+    remote::allow(&first, args.allow_remote).await?;
     let (profile, seed) = (first.profile.name.clone(), first.plan.seed);
     let out = args.out.join(format!("{}-{run_id}", folder_name(&profile)));
     // It hears what comes between two runs, and while one cleans up.

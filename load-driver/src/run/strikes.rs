@@ -71,6 +71,9 @@ impl Run {
         let at_us = unix_now(&self.clock);
         self.balancing.backend_killed(index, at_us);
         self.ledger.backend_killed(index, &backend.boot_id, at_us);
+        if let Some(relay) = &self.set.ground.relay {
+            relay.shut(index).await;
+        }
         if let Err(error) = backend.kill().await {
             tracing::error!("failed to kill backend {index}: {error}");
         }
@@ -87,6 +90,8 @@ impl Run {
             self.reasons.push(Exit::TargetUnusable);
             self.stopped_early.get_or_insert(error.to_string());
             self.stop(STOP_GRACE);
+        } else if let Some(relay) = &self.set.ground.relay {
+            relay.open(index);
         }
     }
 

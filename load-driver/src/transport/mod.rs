@@ -36,7 +36,7 @@ mod tls;
 mod websocket;
 
 pub use self::{
-    reasons::Reasons,
+    reasons::{About, Reasons},
     request::{RequestError, given_headers, unsendable},
     tls::{TlsClient, TlsError, TlsHost},
 };
@@ -141,6 +141,9 @@ pub enum Unsent {
 pub trait Link {
     /// Writes now what the peer's flow control lets through, and queues the rest.
     fn send(&mut self, event: ClientEvent) -> Result<(), Unsent>;
+
+    /// What the peer said before it accepted the session, where that explains why it did not.
+    fn heard(&self) -> Option<String>;
 
     /// Ends the stream, at once as far as the peer can tell.
     fn end(self: Box<Self>, how: How) -> Remains;

@@ -4,6 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use tokio_rustls::{
     TlsConnector,
+    client::TlsStream,
     rustls::{
         ClientConfig, RootCertStore,
         client::Resumption,
@@ -84,6 +85,13 @@ impl TlsClient {
 pub struct TlsHost {
     client: TlsClient,
     name: ServerName<'static>,
+}
+
+impl TlsHost {
+    /// Shakes hands for HTTP/1.1, on a socket that is nobody's to kill.
+    pub(crate) async fn connect_http(&self, socket: tokio::net::TcpStream) -> std::io::Result<TlsStream<tokio::net::TcpStream>> {
+        self.client.websocket.connect(self.name.clone(), socket).await
+    }
 }
 
 /// What is due of the handshake.

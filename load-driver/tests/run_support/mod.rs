@@ -36,6 +36,11 @@ impl Run {
         Self { folder, arguments: Vec::new(), shell: None, environment: Vec::new() }
     }
 
+    /// Where its profile is.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     /// With one more argument.
     pub fn with(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());

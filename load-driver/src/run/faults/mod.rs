@@ -1,6 +1,6 @@
 //! The timeline of faults: begins each when its time has come, ends it when it is over, and writes down what came of it.
 //!
-//! The shards strike their own sessions by themselves: they have the plan. Of these faults the timeline only keeps the row.
+//! What the shards are to strike by themselves (they have the plan) is not made yet: it is skipped, and says so.
 
 mod cgroup;
 mod churn;
@@ -33,8 +33,6 @@ pub(super) enum Begun {
     Made(Option<u64>),
     /// It could not be made here, and why. Never silent: the row says it, and so does the log.
     Skipped(String),
-    /// The shards make it.
-    ByShards,
 }
 
 /// All faults of a run, as the controller sees them.
@@ -73,7 +71,6 @@ impl Timeline {
         let Some(row) = self.rows.get_mut(usize::from(fault)) else { return };
         match begun {
             Begun::Made(struck) => (row.began_s, row.struck) = (Some(now.0 as f64 / 1e6), struck),
-            Begun::ByShards => row.began_s = Some(now.0 as f64 / 1e6),
             Begun::Skipped(why) => {
                 tracing::warn!("fault {} ({}) is skipped: {why}", fault, row.kind.name());
                 row.skipped = Some(why);
@@ -122,7 +119,7 @@ impl Run {
         while let Some((fault, begins)) = self.timeline.due(self.clock.now()) {
             if begins {
                 let begun = match fault.kind.name().maker() {
-                    Maker::Shards => Begun::ByShards,
+                    Maker::Shards => Begun::Skipped(format!("`{}` is not made yet", fault.kind.name().name())),
                     Maker::Relay | Maker::Namespace => network::begin(self, &fault),
                     Maker::Controller => process::begin(self, &fault),
                 };
