@@ -105,7 +105,6 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
         worker.tell(&WorkerCommand::Start { epoch_unix_us: start_us });
     }
     let labels: Vec<ScenarioLabel> = plan.scenarios.iter().map(|s| ScenarioLabel::from(&**s)).collect();
-    let monitor = Monitor::new(prepared.thresholds.clone());
     let mut registry = match &job.former {
         None => Registry::new(start_us, labels),
         Some(former) => {
@@ -113,6 +112,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
             Registry::resume(start_us - former.state.at.0, labels, totals, before.warmup_samples, before.series.clone())
         }
     };
+    let monitor = Monitor::new(prepared.thresholds.clone()).from(registry.measured());
     if let Some((window, metrics)) = monitor.windows() {
         registry.keep_recent(window, metrics);
     }

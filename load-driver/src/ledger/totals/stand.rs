@@ -1,6 +1,9 @@
 //! What a checkpoint keeps of a source of sums.
 
-use super::{Totals, bounds};
+use super::{
+    Totals,
+    bounds::{Span, bounds},
+};
 use crate::ledger::{book::Book, resume::SumsStand};
 
 impl Totals {
@@ -10,6 +13,8 @@ impl Totals {
         if self.broken || self.baseless {
             return None;
         }
+        // All that the driver knows of, later ones than the last look too: what comes beyond them, nobody knows of.
+        let all = Span { from_us: u64::MAX, to_us: u64::MAX };
         Some(SumsStand {
             source,
             name: self.config.name.clone(),
@@ -17,7 +22,7 @@ impl Totals {
             base_active: self.of_others().1,
             base_started: last.counts.started.map(|_| base.counts.started.unwrap_or(0)),
             last: last.counts.clone(),
-            accepted: bounds(book, self, last.span).accepted,
+            accepted: bounds(book, self, all).accepted,
             overdue: self.suspected(),
         })
     }
