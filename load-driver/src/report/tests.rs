@@ -453,6 +453,7 @@ fn stall(skipped: Option<&str>) -> FaultRow {
         ended_s: made.then_some(5.1),
         struck: made.then_some(7),
         skipped: skipped.map(str::to_owned),
+        without: None,
         figures: std::collections::BTreeMap::new(),
     }
 }
