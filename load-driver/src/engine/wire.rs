@@ -318,7 +318,8 @@ mod tests {
 
     #[test]
     fn what_a_shard_struck_survives_the_pipe() {
-        let steps = vec![(7, StormStep::Cut), (9, StormStep::Dials), (10, StormStep::Fails), (20, StormStep::Back), (21, StormStep::GivenUp)];
+        let steps =
+            vec![(7, StormStep::Cut), (9, StormStep::Dials), (10, StormStep::Fails), (20, StormStep::Back), (21, StormStep::GivenUp)];
         let [EngineEvent::Storm { fault: 3, steps: read }] = &round(EngineEvent::Storm { fault: 3, steps: steps.clone() })[..] else {
             panic!("a storm is due")
         };

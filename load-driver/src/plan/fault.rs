@@ -345,8 +345,7 @@ mod tests {
     fn a_storm_doubles_its_backoff_up_to_a_bound_and_spreads_by_its_jitter() {
         let (backoff, jitter) = (Duration::from_millis(500), Duration::from_millis(200));
         let kind = FaultKind::ReconnectStorm { backoff, jitter };
-        let fault =
-            Fault { number: 3, at: Micros::ZERO, duration: Duration::ZERO, kind, target: FaultTarget::default(), fraction: 1.0 };
+        let fault = Fault { number: 3, at: Micros::ZERO, duration: Duration::ZERO, kind, target: FaultTarget::default(), fraction: 1.0 };
         for (tries, least) in [(0, 500), (1, 1_000), (4, 8_000), (9, 30_000), (u32::MAX, 30_000)] {
             let all: Vec<Duration> = (0..1_000).map(|one| fault.comes_back_after(7, one, tries)).collect();
             let least = Duration::from_millis(least);

@@ -5,7 +5,12 @@ use std::{io, path::PathBuf, time::Duration};
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::{Event, Exit, Sink, Summary, comparison, json::write_whole, summary::{CountersStatus, FaultRow}, terminal::figure};
+use super::{
+    Event, Exit, Sink, Summary, comparison,
+    json::write_whole,
+    summary::{CountersStatus, FaultRow},
+    terminal::figure,
+};
 use crate::{
     compare::{BaselineComparison, Verdict},
     threshold::{Status, ThresholdResult},

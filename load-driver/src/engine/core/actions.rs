@@ -7,9 +7,9 @@ use proto::{frame::ClientEvent, time::Micros};
 use super::{Core, Flow, PAUSE_AFTER_FAILURE, Phase, Slot, departing::at_stake};
 use crate::{
     caller::Action,
+    engine::event::StormStep,
     ledger::{FailureCause, Finish, LedgerEvent},
     plan::{EndKind, Resumption},
-    engine::event::StormStep,
     record::Counter,
     transport::{CLOSE_BOUND, How, Link, Remains, Unsent},
 };

@@ -77,7 +77,14 @@ impl Core {
     }
 
     /// When a session that came back and failed tries again, if it does.
-    pub(super) fn tries_again_at(&self, storm: Option<Storm>, index: PlanIndex, lane: &Lane, cause: FailureCause, now: Micros) -> Option<Micros> {
+    pub(super) fn tries_again_at(
+        &self,
+        storm: Option<Storm>,
+        index: PlanIndex,
+        lane: &Lane,
+        cause: FailureCause,
+        now: Micros,
+    ) -> Option<Micros> {
         let storm = storm.filter(|storm| self.phase == Phase::Running && cause != FailureCause::Aborted && storm.tries < MAX_TRIES)?;
         let fault = self.plan.faults.get(usize::from(storm.fault))?;
         Some(now + fault.comes_back_after(self.plan.seed, index.0, storm.tries + 1)).filter(|at| *at < closes(lane))

@@ -113,7 +113,13 @@ mod tests {
     fn who_fails_and_gives_up_is_counted_and_nothing_is_made_of_nothing() {
         let mut storm = Storm::default();
         assert_eq!(storm.figures().get("all_back_after_s"), None);
-        storm.add(&[(5, StormStep::GivenUp), (10, StormStep::Dials), (20, StormStep::Fails), (30, StormStep::Dials), (40, StormStep::GivenUp)]);
+        storm.add(&[
+            (5, StormStep::GivenUp),
+            (10, StormStep::Dials),
+            (20, StormStep::Fails),
+            (30, StormStep::Dials),
+            (40, StormStep::GivenUp),
+        ]);
         let figures = storm.figures();
         assert_eq!((figures["peak_dialling"], figures["dials_failed"], figures["gave_up"]), (1.0, 1.0, 2.0));
         assert_eq!(figures.get("all_back_after_s"), None);
