@@ -32,9 +32,10 @@ impl Caller {
             tools: self.plan.tools(),
             turns: TurnTaking { detect: service.agent.turn_detection != TurnDetection::None, ..TurnTaking::default() },
             // Rounded up, so that it is not heard of before its time.
-            max_duration_ms: self
-                .dies_at
-                .map_or(0, |at| u32::try_from(at.since(now).as_millis()).map_or(u32::MAX, |ms| ms.saturating_add(1))),
+            max_duration_ms: match self.dies_at {
+                Micros::NEVER => 0,
+                at => u32::try_from(at.since(now).as_millis()).map_or(u32::MAX, |ms| ms.saturating_add(1)),
+            },
             default_duration_ms: 0,
             idle_timeout_ms: 0,
             warning_ms: 0,

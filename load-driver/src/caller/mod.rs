@@ -125,8 +125,8 @@ enum Life {
 pub struct Caller {
     plan: SessionPlan,
     dialed: Micros,
-    /// A deadline of the backend's is asked for that falls on this time.
-    dies_at: Option<Micros>,
+    /// A deadline of the backend's is asked for that falls on this time; [`Micros::NEVER`] is none.
+    dies_at: Micros,
     life: Life,
     /// Of the state of life: start timeout, planned end, longest wait for the goodbye.
     deadline: Micros,
@@ -189,7 +189,7 @@ impl Caller {
     pub fn new(plan: SessionPlan, now: Micros) -> Self {
         Self {
             dialed: now,
-            dies_at: None,
+            dies_at: Micros::NEVER,
             life: Life::Dialling,
             deadline: now + plan.scenario.start_timeout,
             stop_by: Micros::NEVER,
@@ -227,7 +227,7 @@ impl Caller {
 
     /// The backend is to be asked for a deadline at this time. Before the start.
     pub fn dies_at(&mut self, at: Micros) {
-        self.dies_at = Some(at);
+        self.dies_at = at;
     }
 
     /// It is there, and neither over nor on its way out.

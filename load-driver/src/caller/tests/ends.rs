@@ -39,17 +39,17 @@ fn a_session_is_struck_when_it_lives_and_only_then() {
     bench.act(ms(105), |caller, out| struck = caller.cut(kind, ms(105), out));
     assert!(!struck && bench.over().is_none(), "it is not there yet");
     let mut bench = Bench::live(talker(EndKind::Graceful));
-    bench.run(1_100);
-    bench.act(ms(1_100), |caller, out| struck = caller.cut(kind, ms(1_100), out));
+    bench.run(1_600);
+    bench.act(ms(1_600), |caller, out| struck = caller.cut(kind, ms(1_600), out));
     assert!(struck);
-    assert_eq!(bench.over(), Some((1_100, Action::Ended(Finish::Forced(kind)))));
+    assert_eq!(bench.over(), Some((1_600, Action::Ended(Finish::Forced(kind)))));
     assert_eq!((bench.count(Counter::TurnsInterrupted), bench.dropped()), (1, false));
-    bench.act(ms(1_200), |caller, out| struck = caller.cut(kind, ms(1_200), out));
+    bench.act(ms(1_700), |caller, out| struck = caller.cut(kind, ms(1_700), out));
     assert!(!struck, "it is over");
     // A goodbye that is said already is let finish.
     let mut bench = Bench::live(talker(EndKind::Graceful));
-    bench.act(ms(300), |caller, out| caller.stop(ms(300), ms(300), out));
-    bench.act(ms(310), |caller, out| struck = caller.race(ms(310), out));
+    bench.act(ms(1_300), |caller, out| caller.stop(ms(1_300), ms(1_300), out));
+    bench.act(ms(1_310), |caller, out| struck = caller.race(ms(1_310), out));
     assert!(!struck && bench.over().is_none());
 }
 
