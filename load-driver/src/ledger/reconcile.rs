@@ -118,7 +118,8 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             Some(_) if counted_us.is_some_and(|at_us| at_us <= asked) => {
                 b.accepted += 1;
                 let done = session.record.is_some_and(|r| r.at_us <= answered.saturating_add(config.grace_us));
-                if !done && session.lives_until_us().saturating_sub(config.grace_us) > answered {
+                let heard = !session.was_deaf(answered, config.grace_us);
+                if !done && heard && session.lives_until_us().saturating_sub(config.grace_us) > answered {
                     b.sure += 1;
                 }
             }
@@ -413,7 +414,7 @@ pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConf
         faults.late.push(session.name());
         faults.latest_us = faults.latest_us.max(took);
     }
-    if watch.watched_us(record.at_us, session.lives_until_us()) > config.early_us {
+    if watch.watched_us(record.at_us, session.lives_until_us()) > config.early_us && !session.was_deaf(record.at_us, config.grace_us) {
         faults.early.push(session.name());
     }
     if record.count == 1
@@ -447,6 +448,8 @@ fn wrong_outcome(session: &Session, boot: &Boot, watch: &Watch) -> Option<String
         {
             return None;
         }
+        // The deadline was due at the same moment; which of them a stalled backend sees first says nothing.
+        How::Finished(Finish::Forced(_)) if session.raced && record.outcome == Some(Outcome::TimedOut) => return None,
         // The cut was lost on the way, or late.
         How::Finished(Finish::Forced(_))
             if record.outcome == Some(Outcome::TimedOut) && watch.disturbances.within(over.at_us, record.at_us) =>

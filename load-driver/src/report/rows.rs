@@ -67,11 +67,12 @@ pub(super) fn convergence(row: &ConvergenceRow) -> [String; 11] {
 
 /// One fault that was made on purpose, or was not.
 pub(super) fn fault(row: &FaultRow) -> [String; 7] {
-    let figures = row.figures.iter().map(|(name, value)| format!("{} {value:.1}", name.replace('_', " ")));
+    let shown = |value: f64| if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") };
+    let figures = row.figures.iter().map(|(name, value)| format!("{} {}", name.replace('_', " "), shown(*value)));
     let note = match (&row.skipped, row.began_s) {
         (Some(why), _) => format!("SKIPPED: {why}"),
         (None, None) => "not reached".to_owned(),
-        (None, Some(_)) => figures.collect::<Vec<_>>().join(", "),
+        (None, Some(_)) => row.without.iter().map(|what| format!("WITHOUT {what}")).chain(figures).collect::<Vec<_>>().join(", "),
     };
     [
         row.kind.name().to_owned(),

@@ -315,7 +315,10 @@ pub struct FaultRow {
     pub struck: Option<u64>,
     /// Why it could not be made here.
     pub skipped: Option<String>,
-    /// What else was measured of it: `peak_starts_per_s`, `recovered_after_s` ...
+    /// What of it could not be made here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without: Option<String>,
+    /// What else was measured of it: `peak_dials_per_s`, `all_back_after_s` ...
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub figures: BTreeMap<String, f64>,
 }
@@ -340,7 +343,19 @@ impl FaultRow {
             ended_s: None,
             struck: None,
             skipped: None,
+            without: None,
             figures: BTreeMap::new(),
+        }
+    }
+
+    /// Why the run says nothing of this fault, or of a part of it.
+    pub fn not_made(&self) -> Option<String> {
+        match (&self.skipped, self.began_s, &self.without, self.struck) {
+            (Some(why), ..) => Some(format!("skipped: {why}")),
+            (None, None, ..) => Some("not reached: the run was over before it".to_owned()),
+            (None, Some(_), Some(what), _) => Some(format!("made without {what}")),
+            (None, Some(_), None, Some(0)) => Some("struck nobody".to_owned()),
+            (None, Some(_), None, _) => None,
         }
     }
 }

@@ -306,6 +306,7 @@ impl Run {
                 }
             }
             EngineEvent::Struck { fault, sessions } => self.timeline.struck(fault, sessions),
+            EngineEvent::Storm { fault, steps } => self.timeline.storm(fault, &steps),
             EngineEvent::Ready => {}
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
             EngineEvent::Done { shard } => {

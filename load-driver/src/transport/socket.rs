@@ -58,7 +58,7 @@ impl Socket {
         match how {
             How::Done | How::Cancel => Remains::Nothing,
             How::Fin => finish(stream),
-            How::Rst => {
+            How::Rst | How::Race => {
                 reset(&stream);
                 Remains::Nothing
             }

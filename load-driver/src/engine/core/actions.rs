@@ -7,6 +7,7 @@ use proto::{frame::ClientEvent, time::Micros};
 use super::{Core, Flow, PAUSE_AFTER_FAILURE, Phase, Slot, departing::at_stake};
 use crate::{
     caller::Action,
+    engine::event::StormStep,
     ledger::{FailureCause, Finish, LedgerEvent},
     plan::{EndKind, Resumption},
     record::Counter,
@@ -19,6 +20,7 @@ impl Core {
         let mut actions = std::mem::take(&mut self.actions);
         let mut failed = None;
         let mut retry = false;
+        let mut later = None;
         let mut forced = false;
         let mut rest = None;
         let mut heard = None;
@@ -32,6 +34,9 @@ impl Core {
                         self.log_of(key, now, LedgerEvent::Forced { kind: EndKind::Graceful });
                     }
                     let Some(slot) = self.slots.get_mut(key) else { break };
+                    if matches!(event, ClientEvent::End { .. }) {
+                        slot.ears.iter().for_each(|ears| ears.open());
+                    }
                     let audio = matches!(event, ClientEvent::Audio(_));
                     if slot.link.as_mut().is_some_and(|link| link.send(event) == Err(Unsent::Full)) {
                         if audio {
@@ -57,6 +62,11 @@ impl Core {
                         self.end_of(key, how);
                     }
                 }
+                Action::Race => {
+                    forced = true;
+                    self.log_of(key, now, LedgerEvent::Forced { kind: EndKind::Cancel });
+                    self.end_of(key, How::Race);
+                }
                 Action::Drop => {
                     forced = true;
                     if !slot.accepted {
@@ -69,6 +79,10 @@ impl Core {
                     slot.accepted = true;
                     if let Some(granted) = &mut slot.granted {
                         granted.accepted();
+                    }
+                    let back = slot.storm.take();
+                    if let Some(storm) = back {
+                        self.storm_step(storm.fault, now, StormStep::Back);
                     }
                     let (session_id, backend_id, boot_id) = (accepted.session_id, accepted.backend_id, accepted.boot_id);
                     self.log_of(key, now, LedgerEvent::Accepted { session_id, backend_id, boot_id });
@@ -83,12 +97,19 @@ impl Core {
                     if let Some(heard) = heard.filter(|_| cause != FailureCause::Aborted) {
                         self.ways.reasons.note(cause, &slot.caller.plan().scenario.service.connection, || heard);
                     }
+                    let (storm, index, lane) = (slot.storm, slot.caller.plan().index, slot.lane);
                     retry = self.may_retry(key, cause);
-                    if !retry && let Some(slot) = self.slots.get(key) {
+                    later = self.tries_again_at(storm, index, &lane, cause, now).filter(|_| !retry);
+                    if let Some(storm) = storm {
+                        let over = if retry || later.is_some() { StormStep::Fails } else { StormStep::GivenUp };
+                        self.storm_step(storm.fault, now, over);
+                    }
+                    let retried = retry || later.is_some();
+                    if !retried && let Some(slot) = self.slots.get(key) {
                         let turns = at_stake(slot.caller.plan(), cause);
                         self.count_unspoken(scenario, turns);
                     }
-                    self.log_of(key, now, if retry { LedgerEvent::Retried { cause } } else { LedgerEvent::Failed { cause } });
+                    self.log_of(key, now, if retried { LedgerEvent::Retried { cause } } else { LedgerEvent::Failed { cause } });
                 }
             }
         }
@@ -99,6 +120,8 @@ impl Core {
         };
         if retry {
             self.retry(key, inside);
+        } else if let Some(at) = later {
+            self.retry_at(key, at, inside);
         } else {
             // Who is sent away again and again must not come back in a busy loop either.
             let pause = failed || self.slots.get(key).is_some_and(|slot| slot.caller.cut_short());
@@ -122,6 +145,11 @@ impl Core {
     pub(super) fn free(&mut self, key: usize, now: Micros, pause: bool, inside: bool, rest: Option<Resumption>) {
         let Some(slot) = self.take_out(key, inside) else { return };
         if self.phase == Phase::Running {
+            if let Some(scattered) = slot.scattered
+                && self.come_back(&slot, scattered, now)
+            {
+                return;
+            }
             // Who was to be told to stop by now is stopped.
             let rest = rest.filter(|_| now < slot.stop_at);
             if let Some(session) = rest.and_then(|rest| slot.caller.plan().successor(rest, now)) {

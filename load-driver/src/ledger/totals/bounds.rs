@@ -95,7 +95,11 @@ impl Bounds {
         for session in covered(book, totals) {
             let Some(Standing { certain, .. }) = Standing::of(session, totals.epoch, span) else { continue };
             let long_ago = session.accepted.as_ref().is_some_and(|a| a.at_us.saturating_add(news_us) <= span.from_us);
-            if long_ago && certain && session.lives_until_us().saturating_sub(news_us) > span.to_us {
+            if long_ago
+                && certain
+                && !session.was_deaf(span.to_us, config.grace_us)
+                && session.lives_until_us().saturating_sub(news_us) > span.to_us
+            {
                 self.sure += 1;
             }
             match session.ending() {
