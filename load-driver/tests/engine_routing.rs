@@ -84,6 +84,7 @@ impl Heard {
             EngineEvent::Fatal { message } => panic!("{message}"),
             EngineEvent::Ready
             | EngineEvent::Struck { .. }
+            | EngineEvent::Storm { .. }
             | EngineEvent::Said { .. }
             | EngineEvent::Interval(_)
             | EngineEvent::Voice(_) => {}

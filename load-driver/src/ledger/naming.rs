@@ -11,7 +11,7 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
     let (faults, records) = (&ledger.faults, &ledger.faults.records);
     let mut out = subtracted_too_often(ledger, last);
     if last.ghosts > 0 {
-        let timeouts = last.all_timeouts && last.ghost_names.total == last.ghosts;
+        let timeouts = last.all_timeouts && last.any_timeout && last.ghost_names.total == last.ghosts;
         let name = if timeouts { DefectName::ForgetOnTimeout } else { DefectName::Ghost };
         let kinds: Vec<String> = last.by_kind.iter().map(|(kind, n)| format!("{n} by {kind}")).collect();
         let by = if kinds.is_empty() { String::new() } else { format!(" (ended {})", kinds.join(", ")) };

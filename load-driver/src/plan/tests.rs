@@ -62,9 +62,8 @@ fn who_comes_back_from_a_storm_is_another_session_with_the_same_draws() {
     assert_eq!((again.start, again.length, again.end, again.conversation), (Micros(9), left, session.end, session.conversation));
     assert!(again.index != session.index && again.client_ref != session.client_ref && again.resumes.is_none());
     assert_eq!(again.turn(0).map(|turn| turn.wait), session.turn(0).map(|turn| turn.wait));
-    let mut last = again;
-    let times = std::iter::from_fn(|| Some(last = last.again(Micros(9), left)?)).count();
-    assert_eq!(times, 62, "and then the lane goes on with its next");
+    let times = std::iter::successors(Some(again), |last| last.again(Micros(9), left)).count();
+    assert_eq!(times, 63, "and then the lane goes on with its next");
 }
 
 const RATIO: &str = "

@@ -28,23 +28,7 @@ impl Core {
             let Some(slot) = self.slots.get_mut(key) else { break };
             let scenario = slot.start.scenario;
             match action {
-                Action::Send(event) => {
-                    // A goodbye is a forced end like the others: the counters must follow it from here on.
-                    if matches!(event, ClientEvent::End { .. }) {
-                        self.log_of(key, now, LedgerEvent::Forced { kind: EndKind::Graceful });
-                    }
-                    let Some(slot) = self.slots.get_mut(key) else { break };
-                    if matches!(event, ClientEvent::End { .. }) {
-                        slot.ears.iter().for_each(|ears| ears.open());
-                    }
-                    let audio = matches!(event, ClientEvent::Audio(_));
-                    if slot.link.as_mut().is_some_and(|link| link.send(event) == Err(Unsent::Full)) {
-                        if audio {
-                            slot.caller.on_lost_audio();
-                        }
-                        self.recorder.count(scenario, Counter::SendDrops, 1);
-                    }
-                }
+                Action::Send(event) => self.say(key, now, event),
                 Action::Measure(sample) => self.recorder.record(scenario, &sample),
                 Action::Explain(cause, words) => {
                     self.ways.reasons.note(cause, &slot.caller.plan().scenario.service.connection, || words);
@@ -97,19 +81,7 @@ impl Core {
                     if let Some(heard) = heard.filter(|_| cause != FailureCause::Aborted) {
                         self.ways.reasons.note(cause, &slot.caller.plan().scenario.service.connection, || heard);
                     }
-                    let (storm, index, lane) = (slot.storm, slot.caller.plan().index, slot.lane);
-                    retry = self.may_retry(key, cause);
-                    later = self.tries_again_at(storm, index, &lane, cause, now).filter(|_| !retry);
-                    if let Some(storm) = storm {
-                        let over = if retry || later.is_some() { StormStep::Fails } else { StormStep::GivenUp };
-                        self.storm_step(storm.fault, now, over);
-                    }
-                    let retried = retry || later.is_some();
-                    if !retried && let Some(slot) = self.slots.get(key) {
-                        let turns = at_stake(slot.caller.plan(), cause);
-                        self.count_unspoken(scenario, turns);
-                    }
-                    self.log_of(key, now, if retried { LedgerEvent::Retried { cause } } else { LedgerEvent::Failed { cause } });
+                    (retry, later) = self.failed(key, now, cause);
                 }
             }
         }
@@ -128,6 +100,42 @@ impl Core {
             self.free(key, now, pause, inside, rest);
         }
         if forced || failed { Flow::Stop } else { Flow::Drain }
+    }
+
+    fn say(&mut self, key: usize, now: Micros, event: ClientEvent) {
+        // A goodbye is a forced end like the others: the counters must follow it from here on.
+        let goodbye = matches!(event, ClientEvent::End { .. });
+        if goodbye {
+            self.log_of(key, now, LedgerEvent::Forced { kind: EndKind::Graceful });
+        }
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        if goodbye {
+            // Its answer is to be heard.
+            slot.ears.iter().for_each(|ears| ears.open());
+        }
+        let audio = matches!(event, ClientEvent::Audio(_));
+        if slot.link.as_mut().is_some_and(|link| link.send(event) == Err(Unsent::Full)) {
+            if audio {
+                slot.caller.on_lost_audio();
+            }
+            self.recorder.count(slot.start.scenario, Counter::SendDrops, 1);
+        }
+    }
+
+    /// The session was not accepted: whether it goes to another backend, or comes back at some time, and what is to be said of it.
+    fn failed(&mut self, key: usize, now: Micros, cause: FailureCause) -> (bool, Option<Micros>) {
+        let Some(slot) = self.slots.get(key) else { return (false, None) };
+        let retry = self.may_retry(key, cause);
+        let later = self.tries_again_at(slot.storm, slot.caller.plan().index, &slot.lane, cause, now).filter(|_| !retry);
+        let again = retry || later.is_some();
+        let (scenario, storm) = (slot.start.scenario, slot.storm);
+        let turns = if again { 0 } else { at_stake(slot.caller.plan(), cause) };
+        self.count_unspoken(scenario, turns);
+        if let Some(storm) = storm {
+            self.storm_step(storm.fault, now, if again { StormStep::Fails } else { StormStep::GivenUp });
+        }
+        self.log_of(key, now, if again { LedgerEvent::Retried { cause } } else { LedgerEvent::Failed { cause } });
+        (retry, later)
     }
 
     /// Sets the wheel to what the caller, or its end, wants next.
