@@ -108,6 +108,8 @@ fn write(run: &mut Run, now: Micros) -> std::io::Result<()> {
         status: if findings.is_empty() { CountersStatus::NotChecked } else { CountersStatus::Disagree },
         basis: basis.to_owned(),
         findings,
+        drift: run.ledger.drift(),
+        ghost_ages: run.ledger.ghost_ages(),
         ..CountersSection::default()
     };
     let (funnels, carried) = (run.ledger.funnels().clone(), run.ledger.carried());
