@@ -149,6 +149,67 @@ fn embedded_backends_die_with_their_driver_and_fresh_ones_are_started() {
 }
 
 #[test]
+fn a_stopped_backend_ends_with_its_driver_and_faults_are_told_once() {
+    // One that is over, one under way at the kill, one to come.
+    let faults = "
+faults:
+  - {at: 200ms, kind: delay, delay: 5ms, duration: 300ms}
+  - {at: 1s, kind: stop, duration: 60s}
+  - {at: 7s, kind: delay, delay: 5ms, duration: 500ms}
+";
+    let profile =
+        format!("{}{faults}", PROFILE.replace("14s", "9s").replace("  sessions_failed: ['rate==0']", "  sessions_failed: ['rate<1']"));
+    let going = Run::of(&profile).begin();
+    let root = going.root().to_owned();
+    let stopped = |checkpoint: &Value| checkpoint["faults"][1]["began_s"].is_number();
+    let folder = eventually("a backend that is stopped", || {
+        let folder = results(&root)?;
+        json(&folder.join("checkpoint.json")).filter(stopped).map(|_| folder)
+    });
+    let backend = going.child("backend");
+    assert!(alive(backend));
+    going.signal(Signal::KILL);
+    eventually("the end of the driver", || (!alive(going.pid())).then_some(()));
+    eventually("the end of its backend, which cannot see that", || (!alive(backend)).then_some(()));
+
+    let (code, text) = driver(&["resume"], &folder);
+    let summary = json(&folder.join("summary.json")).unwrap_or_else(|| panic!("{code:?}: {text}"));
+    let rows: Vec<_> = summary["faults"].as_array().expect("rows").iter().collect();
+    let told: Vec<_> = rows.iter().map(|row| (row["number"].as_u64(), row["kind"].as_str(), row["skipped"].is_null())).collect();
+    assert_eq!(told, [(Some(0), Some("delay"), true), (Some(1), Some("stop"), true), (Some(2), Some("delay"), true)], "{text}");
+    let times = |name: &str| rows.iter().map(|row| row[name].as_f64().unwrap_or_else(|| panic!("{row}"))).collect::<Vec<_>>();
+    let (began, ended) = (times("began_s"), times("ended_s"));
+    assert!(ended[0] < 2.0 && ended[1] < 7.0 && (6.9..9.0).contains(&began[2]), "{began:?} {ended:?}");
+    assert!(text.contains("are not made again: stop"), "{text}");
+}
+
+#[test]
+fn sums_of_any_backend_are_watched_over_the_kill_as_well() {
+    let sums =
+        "counters: {source: prometheus, interval: 100ms, window: 1s, half_open_window: 1s, settle: 2s, url: 'http://{admin}/metrics',
+  active: agent_server_sessions_active, started: agent_server_sessions_started_total}";
+    let profile = PROFILE.replace("counters: {interval: 100ms}", sums).replace("14s", "8s");
+    for (flags, code) in [(&["--defect", "ghost=1"][..], 98), (&[], 0)] {
+        let backend = Backend::start(flags);
+        let (_going, folder, before) = killed(Run::of(&profile).against(&backend), 6);
+        let (ended, text) = driver(&["resume"], &folder);
+        assert_eq!(ended, Some(code), "{text}");
+        let summary = json(&folder.join("summary.json")).expect("a summary");
+        let counted = u64::from(code != 0);
+        assert_eq!(summary["counters"]["findings"].as_array().map(|all| all.len() as u64), Some(counted), "{text}");
+        if code == 0 {
+            let at_end = backend.snapshot();
+            let (established, unseen) = (at(&summary, "/funnel/established"), at(&summary, "/segments/0/unseen_sessions"));
+            assert!(established > at(&before, "/funnel/established"));
+            assert_eq!(established + unseen, at_end.started, "{text}");
+        } else {
+            let ghosts = &summary["counters"]["findings"][0];
+            assert_eq!((ghosts["name"].as_str(), ghosts["size"].as_i64()), (Some("ghost"), Some(backend.snapshot().active)), "{text}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_resumed_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let refused = |part: &str| {

@@ -53,7 +53,7 @@ pub use finding::{Class, DefectName, Finding};
 pub use funnel::{Funnel, Funnels};
 pub use keeper::{Ledger, LiveView};
 pub use merge::SourceId;
-pub use resume::{BackendStand, Carried};
+pub use resume::{BackendStand, Carried, SumsStand};
 pub use retries::RetriedRow;
 pub use totals::TotalsConfig;
 pub use truth::DriftSum;

@@ -7,10 +7,11 @@ use super::{
     finding::Finding,
     funnel::Funnels,
     keeper::Ledger,
-    look::Last,
+    look::{Last, look},
     naming,
     truth::DriftSum,
 };
+use crate::counters::Counts;
 
 /// What goes on in the ledger of the next segment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +41,35 @@ pub struct BackendStand {
     pub accepted: u64,
     /// Of those: over for longer than their windows, and still counted.
     pub overdue: u64,
+}
+
+/// Where a source of sums stood, likewise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SumsStand {
+    /// Its number.
+    pub source: usize,
+    /// For people.
+    pub name: String,
+    /// Other clients' sessions are in the sums.
+    pub other_traffic: bool,
+    /// Most live sessions of others before the run; nothing when its process began in the run.
+    pub base_active: i64,
+    /// What was counted as started before the run, where that is told.
+    pub base_started: Option<u64>,
+    /// The last reading.
+    pub last: Counts,
+    /// Sessions of the run that are surely in the sums.
+    pub accepted: u64,
+    /// Over for longer than their windows, and still counted.
+    pub overdue: u64,
+}
+
+impl SumsStand {
+    /// The same process gave this reading, as far as it can tell.
+    pub fn is_of(&self, now: &Counts) -> bool {
+        let renamed = self.last.boot.is_some() && now.boot.is_some() && self.last.boot != now.boot;
+        !renamed && !now.runs_backwards(&self.last)
+    }
 }
 
 impl Ledger {
@@ -72,10 +102,21 @@ impl Ledger {
         boots.filter(|boot| boot.killed_us.is_none()).map(stand).collect()
     }
 
-    /// What is proven to be wrong already. Ghosts are not: whether an end comes late or never, only the end of the run tells.
+    /// The sources of sums, where they can be held against anything.
+    pub fn sums_stands(&self) -> Vec<SumsStand> {
+        self.totals.iter().enumerate().filter_map(|(source, totals)| totals.stand(source, &self.book)).collect()
+    }
+
+    /// What is proven to be wrong already, or cannot be proven any more. Ghosts of living processes are not: whether an end comes late or never, only
+    /// the end of the run tells. Of a process that is gone nobody can tell more than now.
     pub fn proven(&self) -> Vec<Finding> {
-        let rejected = self.boots.values().filter_map(|boot| Some(boot.last.as_ref()?.rejected.saturating_sub(boot.base.rejected))).sum();
-        naming::name(self, &Last { rejected, ..Last::default() })
+        let mut last = Last { all_timeouts: true, ..Last::default() };
+        for boot in self.boots.values().filter(|boot| (boot.killed_us.is_some() || boot.replaced) && boot.waiting.is_none()) {
+            look(self, boot, &mut last);
+        }
+        last.rejected = self.boots.values().filter_map(|boot| Some(boot.last.as_ref()?.rejected.saturating_sub(boot.base.rejected))).sum();
+        last.unverified.extend(self.totals.iter().flat_map(super::totals::Totals::unprovable));
+        naming::name(self, &last)
     }
 
     /// How fast the counters followed so far.

@@ -147,14 +147,9 @@ pub(super) fn figure(result: &ThresholdResult) -> String {
 fn segments(s: &Summary, style: Style) -> String {
     let mut body = Lines::default();
     for segment in s.segments.iter().filter(|_| s.segments.len() > 1) {
-        let (from, to) = (seconds(segment.from_s), seconds(segment.to_s));
-        let (lost, unseen) = (count(segment.lost_sessions), count(segment.unseen_sessions));
-        let end = if segment.killed {
-            style.unsure(&format!("its driver was killed: {lost} sessions lost with it, {unseen} begun after its last checkpoint"))
-        } else {
-            String::new()
-        };
-        body.line(format_args!("  {} (run {}): {from} to {to}  {end}", segment.number, segment.run_id));
+        let (what, end) = rows::segment(segment);
+        let end = end.map_or_else(String::new, |end| format!("  {}", style.unsure(&end)));
+        body.line(format_args!("  {what}{end}"));
         for note in &segment.notes {
             body.line(format_args!("      {note}"));
         }
@@ -428,25 +423,15 @@ fn costs(costs: &[ProcessCost], style: Style) -> String {
 
 fn leaks(leaks: &[LeakRow], style: Style) -> String {
     // What is too short to tell is said once, not by process.
-    let judged: Vec<&LeakRow> = leaks.iter().filter(|row| row.slope_per_h.is_some()).collect();
-    if judged.is_empty() {
-        return String::new();
-    }
-    let line = |row: &&LeakRow| {
-        let (low, high) = row.interval_per_h.unwrap_or_default();
-        let slope = row.slope_per_h.unwrap_or_default();
-        let judgement = if row.grows() { style.bad("grows") } else { "flat".to_owned() };
-        vec![
-            format!("{} {}", row.process, row.what.name()),
-            format!("{slope:+.2} {}", row.what.unit()),
-            format!("{low:+.2} to {high:+.2}"),
-            format!("{:.1}", row.last),
-            format!("{} x {} s", row.blocks, row.block_s),
-            judgement,
-        ]
+    let line = |row: &LeakRow| {
+        let mut cells = rows::growth(row)?;
+        if row.grows() {
+            cells[5] = style.bad(&cells[5]);
+        }
+        Some(cells.to_vec())
     };
-    let head = ["", "growth", "95 %", "last", "rests on", ""];
-    section(style, "growth", &table(&head, &judged.iter().map(line).collect::<Vec<_>>()))
+    let lines: Vec<_> = leaks.iter().filter_map(line).collect();
+    if lines.is_empty() { String::new() } else { section(style, "growth", &table(&rows::GROWTH, &lines)) }
 }
 
 fn totals(s: &Summary, style: Style) -> String {

@@ -22,7 +22,7 @@ use super::{
     finish, kills,
     leftover::{self, Leftover},
     poller::{Look, Poller, unix_now},
-    reporters, shards,
+    reporters, shards, sums,
     targets::{self, TargetSet},
     workers::{Worker, WorkerNews},
 };
@@ -52,6 +52,7 @@ pub(super) async fn conduct(job: Job) -> Result<Outcome, RunError> {
     let signals = Signals::new().map_err(|e| fault("listen for signals", &e))?;
     let mut set = targets::ready(&job, Clock::start()).await?;
     let leftover = leftover::wait(&job, &mut set, Clock::start()).await;
+    sums::learn(&job, &mut set, Clock::start()).await;
     let mut run = begin(&job, set, signals, leftover).await.map_err(|e| fault("start the run", &e))?;
     if complain(&reporters.emit(Event::Started(&run.info))) {
         run.reasons.push(Exit::InternalFault);
@@ -64,8 +65,9 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
     let (plan, profile) = (&prepared.plan, &prepared.profile);
     let options = finish::engine_options(profile, shards(prepared));
     let with_workers: Vec<u16> = plan.scenarios.iter().filter(|s| kills::needs_worker(plan, s)).map(|s| s.number).collect();
-    let mut balancer =
-        BalancerConfig::of(profile, set.targets.count(), 0)?.map(|config| Balancer::start(&config, &set.targets)).transpose()?;
+    let mut balancer = BalancerConfig::of(profile, set.targets.count(), 0)?
+        .map(|config| Balancer::start(&config.from(job.from()), &set.targets))
+        .transpose()?;
     let (news_in, mut news) = mpsc::channel(EVENTS);
     let (mut workers, worker_of) = start_workers(job, &set, &with_workers, options, &news_in)?;
     drop(news_in);
@@ -81,7 +83,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
         ledger = ledger.continuing(&former.state.carried);
     }
     let known = profile.fleet().members.len().max(set.targets.count());
-    let kills = kills::planned(plan, &profile.fleet().members, set.members);
+    let kills = kills::planned(plan, &profile.fleet().members, set.members, job.from());
     let mut balancing = Box::new(Balancing::of(job, known, &kills, &set.looks, start_us));
     let own = (0..options.shards).map(|shard| SourceId { worker: 0, shard: shard as u32 });
     let theirs = (1..=with_workers.len()).map(|worker| SourceId { worker: worker as u32, shard: 0 });
@@ -103,7 +105,6 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
         worker.tell(&WorkerCommand::Start { epoch_unix_us: start_us });
     }
     let labels: Vec<ScenarioLabel> = plan.scenarios.iter().map(|s| ScenarioLabel::from(&**s)).collect();
-    let monitor = Monitor::new(prepared.thresholds.clone());
     let mut registry = match &job.former {
         None => Registry::new(start_us, labels),
         Some(former) => {
@@ -111,6 +112,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
             Registry::resume(start_us - former.state.at.0, labels, totals, before.warmup_samples, before.series.clone())
         }
     };
+    let monitor = Monitor::new(prepared.thresholds.clone()).from(registry.measured());
     if let Some((window, metrics)) = monitor.windows() {
         registry.keep_recent(window, metrics);
     }

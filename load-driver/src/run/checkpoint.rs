@@ -1,6 +1,9 @@
 //! `checkpoint.json`: the summary so far, and what another driver needs to go on should this one be killed.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use proto::time::Micros;
 use serde::{Deserialize, Serialize};
@@ -8,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Job, controller::Run, finish};
 use crate::{
     engine::{EngineEvent, IntervalReport, wire},
-    ledger::{BackendStand, Carried},
+    ledger::{BackendStand, Carried, Class, SumsStand},
     plan::Resumed,
     profile::Profile,
     report::{
@@ -20,7 +23,7 @@ use crate::{
 };
 
 /// Of [`State`]: one more with every change.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 /// Runs of this length have checkpoints without being asked.
 const LONG: Duration = Duration::from_mins(3);
 const EVERY: Duration = Duration::from_mins(1);
@@ -35,6 +38,8 @@ pub(super) struct State {
     pub(super) run_ids: Vec<String>,
     /// The resolved profile as JSON text: a tree would sort its scenarios. Secrets are masked.
     pub(super) profile: String,
+    /// The run was to be compared with this one.
+    pub(super) baseline: Option<PathBuf>,
     /// Flags of embedded backends.
     pub(super) defects: Vec<String>,
     pub(super) faults: Vec<String>,
@@ -42,6 +47,7 @@ pub(super) struct State {
     pub(super) totals: String,
     pub(super) carried: Carried,
     pub(super) stands: Vec<BackendStand>,
+    pub(super) sums: Vec<SumsStand>,
     /// Names and lengths of the files of the latency log: what is longer was written after the checkpoint.
     pub(super) logs: Vec<(String, u64)>,
     /// Why the run may not pass, besides what the summary shows.
@@ -102,12 +108,17 @@ pub(super) fn take(run: &mut Run, reporters: &mut Reporters) {
 
 fn write(run: &mut Run, now: Micros) -> std::io::Result<()> {
     let at = run.job.from() + (now - Micros::ZERO);
-    let findings: Vec<_> = run.ledger.proven().iter().map(finish::finding).collect();
+    let proven = run.ledger.proven();
+    let status = match proven.as_slice() {
+        [] => CountersStatus::NotChecked,
+        some if some.iter().all(|finding| finding.class == Class::Unverified) => CountersStatus::Unverified,
+        _ => CountersStatus::Disagree,
+    };
     let basis = "the run is not over: whether ends that the backends have not counted yet are late, or ghosts, cannot be told before";
     let counters = CountersSection {
-        status: if findings.is_empty() { CountersStatus::NotChecked } else { CountersStatus::Disagree },
+        status,
         basis: basis.to_owned(),
-        findings,
+        findings: proven.iter().map(finish::finding).collect(),
         drift: run.ledger.drift(),
         ghost_ages: run.ledger.ghost_ages(),
         ..CountersSection::default()
@@ -132,11 +143,13 @@ fn write(run: &mut Run, now: Micros) -> std::io::Result<()> {
         at,
         run_ids: segments.iter().map(|segment| segment.run_id.clone()).collect(),
         profile: serde_json::to_string(&run.job.prepared.profile)?,
+        baseline: run.job.args.baseline.clone(),
         defects: run.job.args.defects.clone(),
         faults: run.job.args.faults.clone(),
         totals: proto::base64::encode(&totals),
         carried,
         stands: run.ledger.stands(),
+        sums: run.ledger.sums_stands(),
         logs: logs(&run.job.out)?,
         reasons: reasons.iter().copied().filter(|reason| *reason != Exit::Interrupted).collect(),
         irregular,

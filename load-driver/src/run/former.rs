@@ -1,5 +1,7 @@
 //! What a killed driver left, joined with what the one that goes on finds: counts summed, nothing twice.
 
+use proto::time::Micros;
+
 use crate::{
     leak::LeakRow,
     ledger::DriftRow,
@@ -35,7 +37,7 @@ impl Former {
         for (cause, text) in &before.error_messages {
             known.said.insert(cause.clone(), text.clone());
         }
-        known.faults = faults(&before.faults, std::mem::take(&mut known.faults), from_s);
+        known.faults = faults(&before.faults, std::mem::take(&mut known.faults), state.at);
         known.thresholds = std::mem::take(&mut known.thresholds)
             .into_iter()
             .enumerate()
@@ -75,14 +77,33 @@ impl Former {
             last.lost_sessions = self.lost;
             last.unseen_sessions = leftover.unseen;
             last.notes.clone_from(&leftover.notes);
+            let cut = self.summary.faults.iter().filter(|row| is_under_way(row)).map(|row| row.kind.name()).collect::<Vec<_>>();
+            if !cut.is_empty() {
+                last.notes.push(format!(
+                    "faults under way at the last checkpoint ended with their driver, and are not made again: {}",
+                    cut.join(", ")
+                ));
+            }
         }
         segments
     }
 }
 
-fn faults(before: &[FaultRow], now: Vec<FaultRow>, from_s: f64) -> Vec<FaultRow> {
-    let mut all: Vec<FaultRow> = before.iter().filter(|row| row.planned_s < from_s).cloned().collect();
+/// It had begun at the last checkpoint, and was not over.
+fn is_under_way(row: &FaultRow) -> bool {
+    row.began_s.is_some() && row.ended_s.is_none() && row.duration_s > 0.0
+}
+
+/// Those of the plan before the checkpoint, as it told them, and those of the new segment.
+fn faults(before: &[FaultRow], now: Vec<FaultRow>, from: Micros) -> Vec<FaultRow> {
+    let from_s = from.0 as f64 / 1e6;
+    // On the whole microsecond, as the plan was cut.
+    let is_past = |row: &&FaultRow| ((row.planned_s * 1e6).round() as u64) < from.0;
+    let mut all: Vec<FaultRow> = before.iter().filter(is_past).cloned().collect();
     for row in &mut all {
+        if is_under_way(row) {
+            row.ended_s = Some(from_s);
+        }
         if row.began_s.is_none() && row.skipped.is_none() {
             row.skipped = Some("the driver was killed, and no checkpoint tells of it".to_owned());
         }
@@ -162,4 +183,47 @@ fn counters(before: &CountersSection, mut now: CountersSection, leftover: &Lefto
     let notes = if leftover.notes.is_empty() { String::new() } else { format!("; {}", leftover.notes.join("; ")) };
     now.basis = format!("from {from_s:.0} s on: {}; before that, up to the last checkpoint of the killed driver{notes}", now.basis);
     now
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::plan::{Fault, FaultKind, FaultTarget};
+
+    fn row(at_s: u64, lasts_s: u64, began: bool, ended: bool) -> FaultRow {
+        let duration = Duration::from_secs(lasts_s);
+        let fault = Fault {
+            number: 0,
+            at: Micros(at_s * 1_000_000),
+            duration,
+            kind: FaultKind::Stall,
+            target: FaultTarget::default(),
+            fraction: 1.0,
+        };
+        FaultRow { began_s: began.then_some(at_s as f64), ended_s: ended.then_some((at_s + lasts_s) as f64), ..FaultRow::planned(&fault) }
+    }
+
+    #[test]
+    fn faults_of_both_segments_are_there_once_and_in_order() {
+        // Past, cut by the kill, begun by nobody, due after the checkpoint (and not begun then).
+        let before =
+            [row(1, 2, true, true), row(8, 5, true, false), row(9, 0, false, false), row(10, 2, false, false), row(30, 2, false, false)];
+        let now = vec![row(0, 2, true, true), row(20, 2, false, false)];
+        let all = faults(&before, now, Micros(10_000_000));
+        let times: Vec<_> = all.iter().map(|row| (row.planned_s, row.began_s, row.ended_s)).collect();
+        assert_eq!(
+            times,
+            [
+                (1.0, Some(1.0), Some(3.0)),
+                (8.0, Some(8.0), Some(10.0)),
+                (9.0, None, None),
+                (10.0, Some(10.0), Some(12.0)),
+                (30.0, None, None),
+            ]
+        );
+        assert_eq!(all.iter().map(|row| row.skipped.is_some()).collect::<Vec<_>>(), [false, false, true, false, false]);
+        assert_eq!(all[3].number, 3);
+    }
 }

@@ -9,12 +9,12 @@ use tokio::time::{Instant, sleep};
 use super::{
     Job,
     former::Former,
-    poller::{self, Look, Watched, Whose},
+    poller::{self, Look, Watched},
     targets::TargetSet,
 };
 use crate::{
-    counters::CounterSample,
-    ledger::{BackendStand, DefectName, Finding},
+    counters::{CounterSample, Counts},
+    ledger::{DefectName, Finding, SumsStand},
     report::summary::FindingRow,
 };
 
@@ -49,24 +49,22 @@ pub(super) async fn wait(job: &Job, set: &mut TargetSet, clock: Clock) -> Leftov
         return out;
     }
     let counters = &job.prepared.profile.counters;
-    let deadline = Instant::now() + counters.half_open_window.0.max(counters.window.0) + counters.settle.0;
-    let sources = set.sources.len();
-    for n in 0..sources {
-        let Some(Watched { whose: Whose::Backend(index), source }) = set.sources.get_mut(n) else { continue };
-        let index = *index;
+    let patience = counters.half_open_window.0.max(counters.window.0) + counters.settle.0 + counters.max_age.0;
+    let deadline = Instant::now() + patience;
+    // The first looks may show sessions of the killed driver: they are no base.
+    set.looks.clear();
+    for Watched { whose, source } in &mut set.sources {
         let last = loop {
-            let look = poller::look(&mut **source, Whose::Backend(index), true, clock).await;
-            let over = Instant::now() >= deadline;
-            if over || matches!(&look, Look::Sample(sample) if Left::of(former, sample).none()) {
+            let look = poller::look(&mut **source, *whose, true, clock).await;
+            if Instant::now() >= deadline || is_over(former, &look) {
                 break look;
             }
             sleep(PAUSE).await;
         };
         judge(former, &last, &mut out);
-        set.looks.retain(|look| !matches!(look, Look::Sample(sample) if sample.backend == index));
         set.looks.push(last);
     }
-    if sources == 0 {
+    if set.sources.is_empty() {
         out.notes.push("the backends have no counters, so nothing is known of the sessions that the killed driver had".to_owned());
     }
     out
@@ -79,16 +77,42 @@ fn dead(former: &Former, out: &mut Leftover) {
             .to_owned(),
     );
     for stand in &former.state.stands {
-        overdue(stand, "died with the driver", out);
+        overdue(&format!("backend {}", stand.backend), stand.overdue, "died with the driver", out);
+    }
+    for stand in &former.state.sums {
+        overdue(&stand.name, stand.overdue, "died with the driver", out);
     }
 }
 
 /// What the last checkpoint suspected, and nobody can look at any more.
-fn overdue(stand: &BackendStand, what: &str, out: &mut Leftover) {
-    if stand.overdue > 0 {
-        let text = format!("backend {} {what} while it still counted {} ended sessions beyond their windows", stand.backend, stand.overdue);
-        out.find(DefectName::Unverified, stand.overdue, text, Vec::new());
+fn overdue(who: &str, overdue: u64, what: &str, out: &mut Leftover) {
+    if overdue > 0 {
+        let text = format!("{who} {what} while it still counted {overdue} ended sessions beyond their windows");
+        out.find(DefectName::Unverified, overdue, text, Vec::new());
     }
+}
+
+/// Nothing of the killed driver is there any more, as far as this look can tell.
+fn is_over(former: &Former, look: &Look) -> bool {
+    match look {
+        Look::Sample(sample) => Left::of(former, sample).none(),
+        // Without a stand there is nothing to wait for.
+        Look::Totals(sample) => former.state.sums.iter().find(|stand| stand.source == sample.source).is_none_or(|stand| {
+            let all_told = told(stand, &sample.counts).is_none_or(|started| started >= stand.accepted);
+            !stand.is_of(&sample.counts) || beyond(stand, &sample.counts) == 0 && all_told
+        }),
+        Look::Gap { .. } | Look::Blind { .. } => false,
+    }
+}
+
+/// Live sessions that were not there before the run.
+fn beyond(stand: &SumsStand, now: &Counts) -> u64 {
+    u64::try_from(now.active.saturating_sub(stand.base_active)).unwrap_or(0)
+}
+
+/// Sessions that began since before the run, where that is told.
+fn told(stand: &SumsStand, now: &Counts) -> Option<u64> {
+    Some(now.started?.saturating_sub(stand.base_started?))
 }
 
 /// What a look shows of the killed driver's sessions.
@@ -131,7 +155,11 @@ fn judge(former: &Former, look: &Look, out: &mut Leftover) {
             let text = format!("backend {backend} did not tell whether the sessions of the killed driver are over: {reason}");
             return out.find(DefectName::Unverified, 1, text, Vec::new());
         }
-        Look::Totals(_) | Look::Blind { .. } => return,
+        Look::Totals(sample) => return judge_sums(former, sample.source, &sample.counts, out),
+        Look::Blind { reason, .. } => {
+            let text = format!("the counters did not tell whether the sessions of the killed driver are over: {reason}");
+            return out.find(DefectName::Unverified, 1, text, Vec::new());
+        }
     };
     let (at, backend) = (&sample.snapshot, sample.backend);
     let stand = former.state.stands.iter().find(|stand| stand.backend == backend);
@@ -139,7 +167,7 @@ fn judge(former: &Former, look: &Look, out: &mut Leftover) {
     if let (Some(stand), None) = (stand, same) {
         out.notes
             .push(format!("backend {backend} was started anew since the last checkpoint: what it had counted until then is not known"));
-        overdue(stand, "was started anew", out);
+        overdue(&format!("backend {backend}"), stand.overdue, "was started anew", out);
     }
     let left = Left::of(former, sample);
     let named = left.named.as_ref().map_or(0, |named| named.len() as u64);
@@ -164,6 +192,41 @@ fn judge(former: &Former, look: &Look, out: &mut Leftover) {
         let whose = if stand.ours_alone { "" } else { ", other clients' among them" };
         out.notes.push(format!(
             "backend {backend} counted {unseen} sessions between the last checkpoint and the end of its driver{whose}: of each it is only known that none is live"
+        ));
+    }
+}
+
+/// Without names: numbers against those of the last checkpoint.
+fn judge_sums(former: &Former, source: usize, now: &Counts, out: &mut Leftover) {
+    let Some(stand) = former.state.sums.iter().find(|stand| stand.source == source) else { return };
+    let name = &stand.name;
+    if !stand.is_of(now) {
+        out.notes.push(format!("{name} was started anew since the last checkpoint: what it had counted until then is not known"));
+        return overdue(name, stand.overdue, "was started anew", out);
+    }
+    let size = beyond(stand, now);
+    if size > 0 && stand.other_traffic {
+        let text = format!("{name} counts {size} sessions more than it ever had before the run, and does not tell whose they are");
+        out.find(DefectName::Unverified, size, text, Vec::new());
+    } else if size > 0 {
+        let text = format!("{name} still counts {size} sessions of the driver that was killed, beyond every window");
+        out.find(DefectName::Ghost, size, text, Vec::new());
+    }
+    let Some(started) = told(stand, now) else {
+        out.notes.push(format!("{name} does not tell how many sessions began after the last checkpoint"));
+        return;
+    };
+    if started < stand.accepted {
+        let missing = stand.accepted - started;
+        let text = format!("{name} accepted {missing} sessions of the killed driver and never added them to its count");
+        out.find(DefectName::Lost, missing, text, Vec::new());
+    }
+    let unseen = started.saturating_sub(stand.accepted);
+    out.unseen += unseen;
+    if unseen > 0 {
+        let whose = if stand.other_traffic { ", other clients' among them" } else { "" };
+        out.notes.push(format!(
+            "{name} counted {unseen} sessions between the last checkpoint and the end of its driver{whose}: of each it is only known that none is live"
         ));
     }
 }

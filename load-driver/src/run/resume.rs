@@ -16,7 +16,7 @@ use super::{
     descriptors,
     former::Former,
     lock::Lock,
-    new_run_id, reach, thresholds,
+    new_run_id, reach, remote, thresholds,
 };
 use crate::{
     plan::{MAX_SEGMENTS, Plan},
@@ -35,6 +35,9 @@ pub struct ResumeArgs {
     /// As for `run`: the same backends, where they are known by another address now.
     #[arg(long, value_name = "ADDRESSES")]
     pub target: Option<String>,
+    /// As for `run`.
+    #[arg(long)]
+    pub allow_remote: bool,
     /// As for `run`; no results hold secrets, so they are to be given again.
     #[command(flatten)]
     pub reach: ReachArgs,
@@ -60,16 +63,25 @@ pub fn resume(args: &ResumeArgs) -> Result<Exit, RunError> {
     let (mut state, summary) = read(&folder.join(CHECKPOINT)).map_err(invalid)?;
     let run_id = new_run_id();
     let prepared = prepared(args, &state, &run_id).map_err(|e| invalid(e.to_string()))?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| RunError::new(Exit::InternalFault, format!("failed to start the controller: {e}")))?;
+    if let Some(baseline) = &state.baseline {
+        tracing::warn!(
+            "the run was to be compared with {}: a resumed one is not; `load-driver compare {} {}` does it once it is over",
+            baseline.display(),
+            baseline.display(),
+            folder.display()
+        );
+    }
+    runtime.block_on(remote::allow(&prepared, args.allow_remote))?;
     cut_logs(folder, &state.logs).map_err(|e| invalid(format!("failed to cut the latency log to the checkpoint: {e}")))?;
     let run_args = run_args(&prepared.profile, &state, folder).map_err(|e| invalid(e.to_string()))?;
     descriptors(&prepared, prepared.profile.fleet().doors())?;
     let lost = state.carried.funnels.write_off();
     let former = Some(Arc::new(Former { state, summary, lost }));
     let job = Job { args: run_args, prepared: Arc::new(prepared), run_id, out: folder.clone(), baseline: None, former };
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| RunError::new(Exit::InternalFault, format!("failed to start the controller: {e}")))?;
     let outcome = runtime.block_on(Box::pin(begin::conduct(job)))?;
     // A reader that went away has seen enough.
     let _ = writeln!(std::io::stdout(), "\nresults in {}", folder.display());

@@ -15,6 +15,7 @@ mod agree;
 mod bounds;
 mod conclude;
 mod restart;
+mod stand;
 
 #[cfg(test)]
 mod tests;
@@ -249,7 +250,10 @@ impl Totals {
         self.excess.push(look.span.to_us, excess, self.excess_span_us(config));
         self.missing.push(look.span.to_us, missing, config.grace_us);
         let off = Off { over: self.excess.lasting(self.excess_span_us(config)), under: self.missing.lasting(config.grace_us) };
-        self.watch.drift.look(look.span.to_us, off, config.start_us, pause_us(config));
+        // What was not known of others before the run is no measure of what came after.
+        if !self.baseless && (self.config.shows.other_traffic || self.base.as_ref().is_some_and(|base| !base.moved)) {
+            self.watch.drift.look(look.span.to_us, off, config.start_us, pause_us(config));
+        }
         if short > 0 {
             faults.short_samples += 1;
             faults.short_most = faults.short_most.max(short);
