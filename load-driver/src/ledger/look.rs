@@ -129,22 +129,23 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
         out.unverified.push(format!("{label}: no answer after its last session ended{}", reason(watch.last_gap.as_ref())));
         return;
     }
-    let never_added = (boot.base.started.0 + b.accepted).saturating_sub(at.started);
+    let never_added = reconcile::never_added(boot, &b, at);
+    let returned = boot.returned_at(at);
     let foreign = reconcile::foreign_live(boot, &b, at).saturating_sub(stale(ledger, boot, at));
     let (least, most) = (
         at.active.0 + boot.extras_before(at.asked_us.saturating_sub(ledger.config.grace_us)) as i64,
         at.active.1 + (boot.extras.len() as u64 + never_added) as i64,
     );
-    let ghosts = (least - (b.possible + foreign) as i64).max(0) as u64;
-    let pending = (least - ghosts as i64 - (b.live() + foreign) as i64).max(0);
+    let ghosts = (least - (b.possible + foreign + returned) as i64).max(0) as u64;
+    let pending = (least - ghosts as i64 - (b.live() + foreign + returned) as i64).max(0);
     if pending > 0 && ghosts == 0 {
         out.unverified.push(format!("{label}: it still counts {pending} ended sessions, and their detection windows were not over"));
     }
     out.ghosts += ghosts;
     out.short += (b.sure as i64 - most).max(0) as u64;
     out.lost += never_added;
-    if boot.ours_alone && !b.untold && (ledger.book.losses().is_empty() || boot.complete_log()) {
-        out.added += at.started.saturating_sub(boot.base.started.1 + b.attempted);
+    if boot.ours_alone && !boot.reset && !b.untold && (ledger.book.losses().is_empty() || boot.complete_log()) {
+        out.added += at.started.saturating_sub(boot.base.started.1 + b.attempted + boot.returned.total());
     }
     out.log_mismatch += (missing.len() as u64).saturating_sub(ghosts + never_added);
     if boot.base.active > 0 {
@@ -168,7 +169,8 @@ fn name_ghosts(ledger: &Ledger, boot: &Boot, registry: Option<&[SessionJson]>, m
     }
     let mut left = ghosts - missing.len() as u64;
     let named = |session_id: &str| missing.iter().any(|s| s.name() == session_id);
-    for row in registry.unwrap_or_default().iter().filter(|row| ledger.config.is_ours(&row.client_ref) && !named(&row.session_id)) {
+    let ghosts = |row: &&SessionJson| ledger.config.is_ours(&row.client_ref) && !named(&row.session_id) && !boot.is_returned(row);
+    for row in registry.unwrap_or_default().iter().filter(ghosts) {
         let found = ledger.book.find(boot.index, boot.backend, &row.client_ref, &row.session_id);
         let session = found.and_then(|found| ledger.book.get(found));
         if left == 0 || session.is_some_and(|s| s.ending().is_none()) {

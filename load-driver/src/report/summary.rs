@@ -10,7 +10,7 @@ use crate::{
     balance::Balance,
     compare::{self, BaselineComparison},
     leak::LeakRow,
-    ledger::{Confidence, Funnel},
+    ledger::{Confidence, DriftRow, Funnel, GhostAges},
     plan::{Dialect, EndKind, Fault, FaultName, Protocol},
     record::Series,
     system::Saturation,
@@ -170,7 +170,7 @@ pub enum CountersStatus {
 }
 
 /// The backends' counters against the ledger.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CountersSection {
     /// Verdict.
     pub status: CountersStatus,
@@ -182,6 +182,12 @@ pub struct CountersSection {
     pub cannot_see: Vec<String>,
     /// What is wrong, worst first.
     pub findings: Vec<FindingRow>,
+    /// How far each count was off over time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drift: Vec<DriftRow>,
+    /// For how long sessions had been over that were still counted, where they are known by name.
+    #[serde(default)]
+    pub ghost_ages: GhostAges,
 }
 
 /// One thing that is wrong with the counters.
