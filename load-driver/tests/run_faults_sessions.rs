@@ -10,8 +10,8 @@ use serde_json::Value;
 const PROFILE: &str = "
 name: faults-on-sessions
 target: {embedded: {backends: 2}}
-server: {keepalive_interval: 500ms, keepalive_timeout: 2500ms, think: 20ms}
-counters: {interval: 100ms, window: 3s, half_open_window: 6s, settle: 6s}
+server: {keepalive_interval: 500ms, keepalive_timeout: 5s, think: 20ms}
+counters: {interval: 100ms, window: 6s, half_open_window: 9s, settle: 6s}
 driver: {shards: 2, max_schedule_lag: 30s}
 defaults:
   executor: constant-sessions
@@ -31,7 +31,7 @@ faults:
   - {at: 3s, kind: tcp_fin, fraction: 0.5}
   - {at: 4s, kind: tcp_rst, fraction: 0.5}
   - {at: 5s, kind: half_open, fraction: 0.4}
-  - {at: 6s, kind: slow_reader, fraction: 0.5, duration: 1500ms}
+  - {at: 6s, kind: slow_reader, fraction: 0.5, duration: 2s}
   - {at: 8500ms, kind: race, fraction: 0.5}
   - {at: 9500ms, kind: reconnect_storm, backoff: 300ms, jitter: 500ms}
 ";
@@ -84,7 +84,7 @@ fn each_is_made_on_its_share_of_the_sessions_and_the_counters_are_exact() {
 
     // Nobody read for a while; what came meanwhile was heard after it.
     let deaf = row(&done, "slow_reader");
-    assert!(deaf["ended_s"].as_f64() >= deaf["began_s"].as_f64().map(|began| began + 1.4), "{deaf}");
+    assert!(deaf["ended_s"].as_f64() >= deaf["planned_s"].as_f64().map(|at| at + 2.0), "{deaf}");
     for scenario in ["grpc", "websocket", "openai"] {
         assert!(latency(&done, scenario, "turn_response", "max_ms") > 700.0, "{scenario}: {}", done.shown());
     }
@@ -105,17 +105,22 @@ fn each_is_made_on_its_share_of_the_sessions_and_the_counters_are_exact() {
 }
 
 #[test]
-fn a_ghost_is_found_among_those_that_are_struck_and_the_seed_strikes_the_same() {
+fn a_ghost_is_found_among_those_that_are_struck() {
     let done = Run::of(PROFILE).with("--defect").with("ghost=0.2").finish().exits(98);
     let strikes = done.strikes("ghost");
     assert!(strikes >= 5, "{}", done.shown());
     assert_eq!(done.findings(), [("ghost", strikes)], "{}", done.shown());
     let ghosts: u64 = done.rows().iter().map(|row| row.ghosts).sum();
-    assert_eq!(ghosts, strikes, "{}", done.shown());
-    // Nobody had been struck before the first: those who were there are the same in every run.
-    let (first, _) = PROFILE.split_once("  - {at: 3s").expect("a second fault");
-    let clean = Run::of(&first.replace("duration: 11s", "duration: 3s")).finish().exits(0);
-    assert_eq!(struck(&clean, "cancel"), struck(&done, "cancel"), "{}", clean.shown());
+    assert!((1..=strikes).contains(&ghosts), "{}", done.shown());
+}
+
+/// Half-open sessions, and races that the deadline won: however they looked from here, the backend ended them by a timeout.
+#[test]
+fn a_backend_that_forgets_to_count_timeouts_is_named_in_races_too() {
+    let done = Run::of(PROFILE).with("--defect").with("forget_on_timeout=0.5").finish().exits(98);
+    let strikes = done.strikes("forget_on_timeout");
+    assert!(strikes >= 3, "{}", done.shown());
+    assert_eq!(done.findings(), [("forget_on_timeout", strikes)], "{}", done.shown());
 }
 
 /// A storm that finds nobody at home for a while: who fails tries again, ever more seldom, and is one session all the time.
@@ -126,7 +131,7 @@ fn a_storm_after_the_death_of_the_backend_comes_back_when_the_backend_does() {
   - {at: 1600ms, kind: kill_backend, dead_for: 1500ms, target: {backend: 0}}
 ";
     let (head, _) = PROFILE.split_once("faults:\n  -").expect("faults");
-    let pinned = head.replace("defaults:\n", "defaults:\n  backend: 0\n").replace("duration: 11s", "duration: 5s");
+    let pinned = head.replace("defaults:\n", "defaults:\n  backend: 0\n").replace("duration: 11s", "duration: 10s");
     let done = Run::of(&format!("{pinned}{faults}")).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
     let storm = row(&done, "reconnect_storm");
@@ -136,5 +141,5 @@ fn a_storm_after_the_death_of_the_backend_comes_back_when_the_backend_does() {
     assert_eq!((figure("came_back"), figure("gave_up")), (all, 0.0), "{storm}");
     assert!(figure("all_back_after_s") > 1.4, "{storm}");
     // A try that fails is no session that fails.
-    assert_eq!(done.count("/funnel/not_established"), 0, "{}", done.shown());
+    assert_eq!(done.at("/errors").get("connection_refused"), None, "{}", done.shown());
 }

@@ -83,7 +83,8 @@ impl Timeline {
         match begun {
             // A shard may have told what it struck before.
             Begun::Made(struck) => {
-                (row.began_s, row.struck) = (Some(now.0 as f64 / 1e6), struck.map(|n| n + row.struck.unwrap_or(0)).or(row.struck));
+                row.began_s.get_or_insert(now.0 as f64 / 1e6);
+                row.struck = struck.map(|n| n + row.struck.unwrap_or(0)).or(row.struck);
             }
             Begun::Skipped(why) => {
                 tracing::warn!("fault {} ({}) is skipped: {why}", fault, row.kind.name());
@@ -103,6 +104,8 @@ impl Timeline {
     /// A shard struck so many of its sessions.
     pub(super) fn struck(&mut self, fault: u16, sessions: u64) {
         if let Some(row) = self.rows.get_mut(usize::from(fault)) {
+            // A shard is in time where the controller may be late, or over before it looks.
+            row.began_s.get_or_insert(row.planned_s);
             row.struck = Some(row.struck.unwrap_or(0) + sessions);
         }
     }
@@ -250,6 +253,17 @@ mod tests {
         }
         assert_eq!(seen, [(1, 0, true), (2, 2, true), (3, 2, false), (6, 0, false), (6, 1, true)]);
         assert_eq!((timeline.next_at(), timeline.rows()[0].struck), (None, Some(3)));
+    }
+
+    #[test]
+    fn what_a_shard_struck_was_made_whoever_tells_first() {
+        let mut timeline = Timeline::new(&[fault(0, 1, 0), fault(1, 2, 0)]);
+        timeline.struck(0, 3);
+        timeline.began(0, Micros(1_500_000), Begun::Made(Some(0)));
+        timeline.struck(0, 4);
+        timeline.struck(1, 5);
+        let rows: Vec<_> = timeline.rows().iter().map(|row| (row.began_s, row.struck)).collect();
+        assert_eq!(rows, [(Some(1.0), Some(7)), (Some(2.0), Some(5))]);
     }
 
     #[test]
