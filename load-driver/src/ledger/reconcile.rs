@@ -469,7 +469,7 @@ fn wrong_outcome(session: &Session, boot: &Boot, watch: &Watch) -> Option<String
             return None;
         }
         How::Finished(Finish::Forced(_))
-            if record.outcome == Some(Outcome::TimedOut) && record.at_us <= over.at_us.saturating_add(RACE_US) =>
+            if record.outcome == Some(Outcome::TimedOut) && watch.watched_us(over.at_us, record.at_us) <= RACE_US =>
         {
             return None;
         }

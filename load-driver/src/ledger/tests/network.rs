@@ -83,6 +83,11 @@ fn told(story: &Story) -> Verdict {
 }
 
 fn told_in(dialect: Dialect, story: &Story, begins_ms: u64) -> Verdict {
+    told_unseen(dialect, story, begins_ms, 0..0)
+}
+
+/// And in this time nobody looked.
+fn told_unseen(dialect: Dialect, story: &Story, begins_ms: u64, unseen_ms: std::ops::Range<u64>) -> Verdict {
     told_with(dialect, story, begins_ms, None)
 }
 
@@ -120,7 +125,9 @@ fn told_with(dialect: Dialect, story: &Story, begins_ms: u64, beside: Option<(u6
         if steps.is_empty() {
             ledger.source_done(SOURCE);
         }
-        ledger.sample(sample(at(ms), story, begins_ms));
+        if !unseen_ms.contains(&ms) {
+            ledger.sample(sample(at(ms), story, begins_ms));
+        }
         if ledger.settled(at(ms)) {
             return ledger.verdict();
         }
@@ -130,6 +137,21 @@ fn told_with(dialect: Dialect, story: &Story, begins_ms: u64, beside: Option<(u6
 
 fn found(story: &Story) -> Vec<DefectName> {
     names(&told(story)).into_iter().map(|(name, _)| name).collect()
+}
+
+/// A driver that stands still answers no keepalive, and its cuts go out late: the backend may have given the session up before one came.
+#[test]
+fn a_timeout_while_the_driver_stood_still_is_no_wrong_outcome() {
+    let story = Story {
+        forced: Some((EndKind::TcpRst, 5_000)),
+        over: (5_001, Finish::Forced(EndKind::TcpRst)),
+        counted: Some((7_500, Outcome::TimedOut)),
+        fault: None,
+    };
+    let of = |unseen| names(&told_unseen(Dialect::Native, &story, 150, unseen)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(of(5_000..8_000), []);
+    assert_eq!(of(0..0), [DefectName::WrongOutcome]);
+    assert_eq!(of(8_000..9_000), [DefectName::WrongOutcome], "it was seen all the while");
 }
 
 #[test]
