@@ -39,7 +39,6 @@ use hyper_util::{
 use proto::{frame::Outcome, orca};
 use serde::Deserialize;
 use tokio::{
-    net::TcpStream,
     runtime::Builder,
     task::JoinSet,
     time::{sleep, timeout},
@@ -49,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 use self::wire::{EndRecord, EndsPage, LoadJson, SessionJson, SessionsPage, SnapshotJson};
 use crate::{
     listen,
+    runtime::wire::{Listen, Wire},
     report::{
         self, reporter,
         usage::{self, CpuTime},
@@ -89,14 +89,15 @@ pub fn start(
     let runtime = Builder::new_current_thread().enable_all().build().context("failed to start the admin runtime")?;
     let admin = Admin { shared, shards, cpu };
     let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
-        if let Err(error) = runtime.block_on(serve(listener, admin, stop)) {
+        if let Err(error) = runtime.block_on(async { serve(tokio::net::TcpListener::from_std(listener)?, admin, stop).await }) {
             tracing::error!("the admin endpoints are gone: {error}");
         }
     });
     thread.context("failed to start the admin thread")
 }
 
-async fn serve(listener: std::net::TcpListener, admin: Admin, stop: CancellationToken) -> io::Result<()> {
+/// Serves the admin endpoints on a port until `stop`.
+pub async fn serve(listener: impl Listen, admin: Admin, stop: CancellationToken) -> io::Result<()> {
     let silence = admin.shared.config.start_timeout;
     let app = Router::new()
         .route("/snapshot", get(snapshot))
@@ -108,12 +109,12 @@ async fn serve(listener: std::net::TcpListener, admin: Admin, stop: Cancellation
         .fallback(nothing)
         .layer(middleware::map_response_with_state(admin.clone(), say_load))
         .with_state(admin);
-    let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
+            biased;
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
-                Ok((stream, _)) => {
+                Ok(stream) => {
                     connections.spawn(connection(stream, app.clone(), silence, stop.clone()));
                 }
                 // Out of file descriptors, or a peer that was gone before we looked.
@@ -129,7 +130,7 @@ async fn serve(listener: std::net::TcpListener, admin: Admin, stop: Cancellation
 }
 
 /// One connection, and any number of requests. Who says nothing for `silence`, or does not read, holds it for a bounded time.
-async fn connection(stream: TcpStream, app: Router, silence: Duration, stop: CancellationToken) {
+async fn connection(stream: Wire, app: Router, silence: Duration, stop: CancellationToken) {
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -138,6 +139,7 @@ async fn connection(stream: TcpStream, app: Router, silence: Duration, stop: Can
             .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app))
     );
     tokio::select! {
+        biased;
         _ = connection.as_mut() => return,
         () = stop.cancelled() => {}
         () = sleep(CONNECTION_LIFE) => {}
@@ -146,11 +148,15 @@ async fn connection(stream: TcpStream, app: Router, silence: Duration, stop: Can
     let _ = timeout(FAREWELL, connection).await;
 }
 
+/// What the endpoints tell of.
 #[derive(Debug, Clone)]
-struct Admin {
-    shared: Arc<Shared>,
-    shards: Arc<[Arc<Shard>]>,
-    cpu: CpuTime,
+pub struct Admin {
+    /// What all shards share.
+    pub shared: Arc<Shared>,
+    /// All of them.
+    pub shards: Arc<[Arc<Shard>]>,
+    /// Of the process.
+    pub cpu: CpuTime,
 }
 
 /// Every answer says the load.

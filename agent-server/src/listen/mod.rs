@@ -25,7 +25,11 @@ pub use self::{
     peer::{Heard, Peer, Silent},
     tls::acceptor,
 };
-use crate::{dialect::Grpc, shard::Shard};
+use crate::{
+    dialect::Grpc,
+    runtime::wire::{Listen, Parked, Wire},
+    shard::Shard,
+};
 
 /// Connections that the kernel holds for us: a driver opens thousands at once.
 const BACKLOG: i32 = 4096;
@@ -70,7 +74,7 @@ pub fn raise_fd_limit(sessions: Option<u64>) {
 
 /// A connection that was accepted.
 pub struct Accepted {
-    stream: std::net::TcpStream,
+    stream: Parked,
     /// Of the port that it came by, when that speaks TLS.
     tls: Option<TlsAcceptor>,
 }
@@ -113,19 +117,19 @@ impl Dealer {
 
 /// Accepts until `stop`, for TLS where there is an acceptor.
 pub async fn accept(
-    listener: std::net::TcpListener,
+    listener: impl Listen,
     tls: Option<TlsAcceptor>,
     mut dealer: Dealer,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut failures = 0u64;
     loop {
         let accepted = tokio::select! {
+            biased;
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => return Ok(()),
         };
-        match accepted.and_then(|(stream, _)| stream.set_nodelay(true).and_then(|()| stream.into_std())) {
+        match accepted.and_then(Wire::park) {
             Ok(stream) => dealer.deal(Accepted { stream, tls: tls.clone() }).await,
             Err(error) => {
                 // Out of file descriptors, or a peer that was gone before we looked; neither is a reason to spin or to stop.
@@ -144,6 +148,7 @@ pub async fn serve(shard: Arc<Shard>, grpc: Grpc, mut inbox: Inbox) {
     let stop = shard.shared().stop.clone();
     loop {
         let accepted = tokio::select! {
+            biased;
             accepted = inbox.recv() => accepted,
             () = stop.cancelled() => return,
         };
@@ -154,6 +159,7 @@ pub async fn serve(shard: Arc<Shard>, grpc: Grpc, mut inbox: Inbox) {
         tasks.spawn(async move {
             let mut connection = pin!(connection(shard, grpc, accepted));
             tokio::select! {
+                biased;
                 () = connection.as_mut() => {}
                 // Sessions have ended; their last words may still be on the way to the kernel.
                 () = stop.cancelled() => drop(timeout(LAST_WORDS, connection).await),

@@ -12,13 +12,10 @@ use std::{
 };
 
 use proto::time::Micros;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-use crate::runtime::clock::Clock;
+use crate::runtime::{clock::Clock, wire::Wire};
 
 /// The other end of a connection. A connection that hears nothing from it within a ping and its deadline gives it up as silent. That is our
 /// own rule, not the HTTP/2 library's: with a peer that stopped reading, the library's close waits for a write that never comes.
@@ -70,8 +67,8 @@ pub struct Heard {
 /// What carries it. The one in TLS is boxed: the other must not pay for its size.
 #[derive(Debug)]
 pub(super) enum Io {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Plain(Wire),
+    Tls(Box<TlsStream<Wire>>),
 }
 
 impl Heard {
@@ -133,6 +130,6 @@ mod tests {
 
     #[test]
     fn a_plain_connection_does_not_pay_for_tls() {
-        assert!(size_of::<Io>() <= size_of::<TcpStream>() + size_of::<usize>());
+        assert!(size_of::<Io>() <= size_of::<tokio::net::TcpStream>() + size_of::<usize>());
     }
 }

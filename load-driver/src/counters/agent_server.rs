@@ -12,9 +12,9 @@ use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
-use tokio::net::TcpStream;
 
 use super::{CounterError, CounterSample, CounterSource, PollResult};
+use crate::transport::Net;
 
 const MAX_BODY: usize = 16 << 20;
 const ENDS_PER_PAGE: usize = 10_000;
@@ -28,6 +28,7 @@ pub struct AgentServerSource {
     backend: usize,
     address: SocketAddr,
     clock: Clock,
+    net: Net,
     timeout: Duration,
     boot_id: String,
     /// Next end to ask for.
@@ -37,11 +38,17 @@ pub struct AgentServerSource {
 impl AgentServerSource {
     /// `backend` is the index into the targets, `timeout` bounds a whole poll.
     pub fn new(backend: usize, address: SocketAddr, clock: Clock, timeout: Duration) -> Self {
-        Self { backend, address, clock, timeout, boot_id: String::new(), after: 0 }
+        Self { backend, address, clock, net: Net::Tcp, timeout, boot_id: String::new(), after: 0 }
+    }
+
+    /// The same over another network.
+    pub fn over(mut self, net: Net) -> Self {
+        self.net = net;
+        self
     }
 
     async fn read(&mut self, registry: bool) -> PollResult {
-        let mut client = Client::connect(self.address).await?;
+        let mut client = Client::connect(&self.net, self.address).await?;
         let asked_at_us = self.now_us();
         let snapshot: SnapshotJson = client.get("/snapshot").await?.ok_or_else(|| client.status("/snapshot", StatusCode::NOT_FOUND))?;
         let answered_at_us = self.now_us();
@@ -119,8 +126,8 @@ impl Drop for Client {
 }
 
 impl Client {
-    async fn connect(address: SocketAddr) -> Result<Self, CounterError> {
-        let socket = TcpStream::connect(address).await.map_err(|error| {
+    async fn connect(net: &Net, address: SocketAddr) -> Result<Self, CounterError> {
+        let socket = net.connect(address).await.map_err(|error| {
             if error.kind() == std::io::ErrorKind::ConnectionRefused {
                 CounterError::Refused { address: address.to_string() }
             } else {

@@ -7,7 +7,7 @@ use proto::time::Micros;
 use super::{Core, Phase};
 use crate::{
     ledger::{FailureCause, LedgerEvent},
-    transport::{How, socket},
+    transport::How,
 };
 
 /// Past the deadline of a stop, callers wait for the answer to their goodbye by themselves; who is still there after this is cut.
@@ -79,6 +79,6 @@ impl Core {
 
     /// Resets the sockets that were kept silent.
     pub(in crate::engine) fn release_held(&mut self) {
-        self.held.drain(..).for_each(|(_, stream)| socket::release(stream));
+        self.held.drain(..).for_each(|(_, stream)| stream.reset());
     }
 }
