@@ -48,6 +48,12 @@ impl Watch {
         self.last_answer_us = Some(self.last_answer_us.unwrap_or(0).max(at_us));
     }
 
+    /// Nobody saw the backend within `slack_us` of this moment.
+    pub fn was_blind(&self, at_us: u64, slack_us: u64) -> bool {
+        let (from_us, to_us) = (at_us.saturating_sub(slack_us), at_us.saturating_add(slack_us));
+        self.pauses.iter().any(|(from, to)| *from < to_us && *to > from_us)
+    }
+
     /// Time between two moments in which the backend could be seen.
     pub fn watched_us(&self, from_us: u64, to_us: u64) -> u64 {
         let unseen: u64 = self.pauses.iter().map(|(from, to)| to_us.min(*to).saturating_sub(from_us.max(*from))).sum();

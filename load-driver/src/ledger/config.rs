@@ -14,6 +14,8 @@ pub struct LedgerConfig {
     /// The backends stand behind a balancer of somebody else's, which picks one for each session. Which one it was, the acceptance tells by
     /// the backend's name; the names come with the first look at each backend, and are kept up by all later ones.
     pub front: bool,
+    /// The network is made to lose what is sent: a backend may hear nothing of an end, and then sees a silent peer.
+    pub lossy: bool,
     /// What each scenario is for, in the order of the plan; nothing special where one is missing.
     pub scenarios: Vec<Option<Expect>>,
     /// Of which scenarios the upgrade of the connection may be the start of the session, in the order of the plan; not where one is missing.
@@ -38,6 +40,7 @@ impl LedgerConfig {
             start_us,
             backends,
             front: false,
+            lossy: false,
             scenarios: Vec::new(),
             start_at_upgrade: Vec::new(),
             windows: Windows::default(),

@@ -360,7 +360,7 @@ pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConf
         faults.early.push(session.name());
     }
     if record.count == 1
-        && let Some(expected) = wrong_outcome(session, boot)
+        && let Some(expected) = wrong_outcome(session, boot, config.lossy || watch.was_blind(over.at_us, config.grace_us))
     {
         faults.wrong.push(session.name());
         let got = record.outcome.map_or("an unknown outcome", Outcome::name);
@@ -368,8 +368,8 @@ pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConf
     }
 }
 
-/// What was expected, when the backend counted something else.
-fn wrong_outcome(session: &Session, boot: &Boot) -> Option<String> {
+/// What was expected, when the backend counted something else. `unheard`: our end may have been lost on its way.
+fn wrong_outcome(session: &Session, boot: &Boot, unheard: bool) -> Option<String> {
     let (over, record) = (session.over?, session.record?);
     let expected: &[Outcome] = match over.how {
         How::Finished(Finish::Goodbye(outcome) | Finish::ByServer(outcome)) => {
@@ -390,9 +390,9 @@ fn wrong_outcome(session: &Session, boot: &Boot) -> Option<String> {
         {
             return None;
         }
-        // A front may keep the cut from the backend, which then sees a silent peer.
+        // A front may keep the cut from the backend, and so may a network: it then sees a silent peer.
         How::Finished(Finish::Forced(EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::KillWorker | EndKind::HalfOpen))
-            if session.through_front() =>
+            if unheard || session.through_front() =>
         {
             &[Outcome::Cancelled, Outcome::TimedOut]
         }
