@@ -594,7 +594,7 @@ async fn a_connection_that_breaks_is_no_answer_to_a_half_close() {
                             send.send_trailers(trailers(0)).expect("a stream");
                         } else {
                             gone.take().expect("one stream").send(()).expect("somebody waits");
-                            std::future::pending().await
+                            std::future::pending::<()>().await;
                         }
                     }
                 });
