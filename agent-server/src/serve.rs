@@ -32,9 +32,9 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 pub use self::parts::{Parts, run_shard, wrongs};
 pub use crate::config::{ServeArgs, ServerConfig};
 use crate::{
-    admin,
+    admin, config,
     dialect::{self, HEALTH_NAME},
-    listen::{self, Dealer, Inbox},
+    listen::{self, Dealer, Inbox, Tls},
     report::{reporter::Reporter, usage::CpuTime},
     runtime::clock::Clock,
     shard::{Shard, Shared},
@@ -58,6 +58,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     // A second server in one process keeps the first one's log.
     let colours = std::io::stderr().is_terminal();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).try_init();
+    config::warn_of_shown_tokens(std::env::args());
     let runtime = Builder::new_current_thread().enable_all().build().context("failed to start the main runtime")?;
     runtime.block_on(async {
         // Before the ready line: who reads it may send a signal at once, and that must drain, not kill.
@@ -96,18 +97,22 @@ impl Server {
             .with_context(|| format!("failed to listen on {}: is another server there? choose a port with --listen", config.listen))?;
         let address = listener.local_addr()?;
         let mut ports = vec![(listener, None)];
-        let tls_address = match &config.tls {
+        let tls_listener = match config.tls.as_ref().and_then(|tls| tls.listen) {
             None => None,
-            Some(tls) => {
-                let listener = listen::bind(tls.listen)
-                    .with_context(|| format!("failed to listen on {} for TLS: choose a port with --tls-listen", tls.listen))?;
-                let address = listener.local_addr()?;
-                ports.push((listener, Some(listen::acceptor(tls, address)?)));
-                Some(address)
+            Some(listen) => {
+                let failed = || format!("failed to listen on {listen} for TLS: choose a port with --tls-listen");
+                Some(listen::bind(listen).with_context(failed)?)
             }
         };
-        let admin_listener = admin::bind(config.admin_listen, config.listen, address)?;
+        let tls_address = tls_listener.as_ref().map(std::net::TcpListener::local_addr).transpose()?;
+        let admin_listener = admin::bind(&config, address)?;
         let admin = admin_listener.local_addr()?;
+        let addresses: Vec<_> = std::iter::once(admin).chain(tls_address).map(|address| address.ip()).collect();
+        let tls = config.tls.as_ref().map(|tls| Tls::load(tls, &addresses)).transpose()?;
+        if let (Some(listener), Some(tls)) = (tls_listener, &tls) {
+            ports.push((listener, Some(tls.acceptor(listen::SESSIONS))));
+        }
+        let admin_tls = tls.as_ref().filter(|_| config.tls.as_ref().is_some_and(|tls| tls.admin)).map(|tls| tls.acceptor(listen::ADMIN));
         let backend_id = config.backend_id.clone().unwrap_or_else(|| format!("agent-{}", address.port()));
         let boot_id = format!("{:016x}{:08x}", clock.unix_us(clock.now()), std::process::id());
 
@@ -119,7 +124,7 @@ impl Server {
         }
         let admin_stop = CancellationToken::new();
         threads.push(reporter.start(admin_stop.clone())?);
-        threads.push(admin::start(admin_listener, Arc::clone(&shared), Arc::clone(&shards), cpu, admin_stop.clone())?);
+        threads.push(admin::start((admin_listener, admin_tls), Arc::clone(&shared), Arc::clone(&shards), cpu, admin_stop.clone())?);
         Ok(Self { shared, shards, threads, ports, dealer, health, address, tls_address, admin, admin_stop })
     }
 
@@ -133,6 +138,9 @@ impl Server {
             "boot_id": self.shared.boot_id,
             "pid": std::process::id(),
         });
+        if self.shared.config.tls.as_ref().is_some_and(|tls| tls.admin) {
+            line["admin_tls"] = true.into();
+        }
         if let Some(address) = self.tls_address {
             line["tls_address"] = address.to_string().into();
         }
@@ -146,8 +154,8 @@ impl Server {
         self.health.set_service_status(HEALTH_NAME, ServingStatus::Serving).await;
         let Self { shared, shards, threads, ports, dealer, health, admin_stop, .. } = self;
         let accepting = ports.into_iter().map(|(port, tls)| {
-            let (dealer, stop) = (dealer.clone(), shared.stop.clone());
-            async move { listen::accept(tokio::net::TcpListener::from_std(port)?, tls, dealer, stop).await }
+            let (dealer, admission, stop) = (dealer.clone(), Arc::clone(&shared.admission), shared.stop.clone());
+            async move { listen::accept(tokio::net::TcpListener::from_std(port)?, tls, dealer, admission, stop).await }
         });
         let mut accept = tokio::spawn(try_join_all(accepting.collect::<Vec<_>>()));
         let patience = tokio::select! {

@@ -227,3 +227,31 @@ async fn a_silent_connection_to_the_admin_port_is_closed() {
         assert_eq!(heard.starts_with(b"HTTP/1.1 200"), said.ends_with('\n'), "{said:?}");
     }
 }
+
+/// RFC 6455 has 1002 for what is wrong with frames, and 1007 for what is in messages.
+#[tokio::test]
+async fn what_is_no_frame_closes_with_1002() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let server = Server::start(&[]);
+    for (what, bytes) in [
+        ("unmasked", [0x81, 0x04, b'a', b'b', b'c', b'd']),
+        ("a reserved bit", [0xc1, 0x80, 0, 0, 0, 0]),
+        ("an opcode that is not there", [0x83, 0x80, 0, 0, 0, 0]),
+        ("the rest of nothing", [0x80, 0x80, 0, 0, 0, 0]),
+    ] {
+        let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        let upgrade = "GET /twilio HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+            Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        stream.write_all(upgrade.as_bytes()).await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        stream.write_all(&bytes).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.len() >= 4 && rest[0] == 0x88, "{what}: {rest:?}");
+        assert_eq!(u16::from_be_bytes([rest[2], rest[3]]), 1002, "{what}");
+    }
+}

@@ -58,7 +58,7 @@ async fn listen(call: &mut Foreign) -> (usize, Heard) {
 #[tokio::test]
 async fn a_call_is_answered_marked_and_ends_in_order() {
     let server = Server::start(&["--response=constant(600ms)", "--endpoint-silence=200ms"]);
-    for (n, path) in ["/twilio", "/ws", "/media-stream", "/telephony"].into_iter().enumerate() {
+    for (n, path) in ["/twilio", "/ws", "/ws/s3cret", "/media-stream", "/telephony"].into_iter().enumerate() {
         let mut call = call(&server, path).await;
         talk(&mut call, speech(FORMAT, 300)).await;
         talk(&mut call, silence(FORMAT, 400)).await;

@@ -48,7 +48,8 @@ fn script(ends: bool, binary: bool) -> Script {
         .iter()
         .enumerate()
         .map(|(at, kind)| {
-            let places = r#""id": "/i", "text": "/x", "data": "/x", "name": "/x", "arguments": "/a", "message": "/x", "final": {"/f": true}"#;
+            let places =
+                r#""id": "/i", "text": "/x", "data": "/x", "name": "/x", "arguments": "/a", "message": "/x", "final": {"/f": true}"#;
             format!(r#"{{"kind": "{kind}", "when": {{"/t": {at}}}, {places}}}"#)
         })
         .collect();

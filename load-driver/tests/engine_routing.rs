@@ -82,7 +82,11 @@ impl Heard {
             }
             EngineEvent::Done { .. } => self.done += 1,
             EngineEvent::Fatal { message } => panic!("{message}"),
-            EngineEvent::Ready | EngineEvent::Said { .. } | EngineEvent::Interval(_) | EngineEvent::Voice(_) => {}
+            EngineEvent::Ready
+            | EngineEvent::Struck { .. }
+            | EngineEvent::Said { .. }
+            | EngineEvent::Interval(_)
+            | EngineEvent::Voice(_) => {}
         }
     }
 
@@ -371,6 +375,7 @@ fn a_worker_balances_by_itself() {
         workers: 1,
         scenarios: None,
         targets: addresses(&backends),
+        through: Vec::new(),
         connection: load_driver::plan::Connection::default(),
         private: std::collections::BTreeSet::new(),
         options: EngineOptions::default(),

@@ -39,7 +39,7 @@ struct Heard {
 impl Heard {
     fn hear(&mut self, event: EngineEvent, watermarks: &mut BTreeMap<usize, u64>) {
         match event {
-            EngineEvent::Ready | EngineEvent::Said { .. } | EngineEvent::Voice(_) => {}
+            EngineEvent::Struck { .. } | EngineEvent::Ready | EngineEvent::Said { .. } | EngineEvent::Voice(_) => {}
             EngineEvent::Ledger { shard, entries, complete_to_us } => {
                 let watermark = watermarks.entry(shard).or_default();
                 for entry in entries {
@@ -276,6 +276,7 @@ fn a_worker_runs_its_part_and_leaves_when_its_input_ends() {
             workers: 2,
             scenarios: Some(vec![1]),
             targets: vec![backend.address.to_string()],
+            through: Vec::new(),
             connection: load_driver::plan::Connection::default(),
             private: ["X-Key".to_owned()].into(),
             options: EngineOptions::default(),

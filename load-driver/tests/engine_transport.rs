@@ -525,6 +525,33 @@ async fn fin_is_an_end_and_rst_is_a_reset() {
     }
 }
 
+/// The kernel tells a reset once: here to the write, and the read that follows sees an end.
+#[tokio::test]
+async fn a_reset_that_a_write_hears_of_first_is_a_reset() {
+    local(async {
+        let listener = listener().await;
+        let dial = dial(&listener);
+        let (go, wait) = tokio::sync::oneshot::channel::<()>();
+        let peer = spawn_local(async move {
+            let (socket, _) = listener.accept().await.expect("a dial");
+            socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).expect("set");
+            let peer = tokio_tungstenite::accept_async(socket).await.expect("an upgrade");
+            wait.await.ok();
+            drop(peer);
+        });
+        let mut stream = websocket().open(dial).await.expect("opens");
+        go.send(()).expect("the peer waits");
+        peer.await.expect("the peer is gone");
+        let mut sequence = 0;
+        while stream.link.send(audio(sequence)).is_ok() {
+            sequence += 1;
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(closed(&mut *stream.inbound).await, FailureCause::Reset);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_peer_that_resets_or_ends_the_connection_is_told_apart() {
     for (linger, cause) in [(true, FailureCause::Reset), (false, FailureCause::Eof)] {

@@ -139,3 +139,21 @@ fn a_mangled_profile_never_panics() {
         }
     });
 }
+
+/// What a smaller run of a shipped profile cannot reach.
+#[test]
+fn a_threshold_that_is_set_to_nothing_is_dropped() {
+    let active = |set: &[&str]| {
+        let overrides: Vec<Override> = set.iter().map(|text| Override::parse(text).unwrap()).collect();
+        let loaded = load(&Source::of("twilio"), &overrides);
+        loaded.map(|loaded| loaded.thresholds.iter().map(|(key, _)| key.to_owned()).collect::<Vec<_>>())
+    };
+    let all = active(&[]).unwrap();
+    assert!(all.iter().any(|key| key == "active"));
+    for nothing in ["thresholds.active=null", "thresholds.active=[]", "thresholds.active="] {
+        let left: Vec<_> = all.iter().filter(|key| *key != "active").cloned().collect();
+        assert_eq!(active(&[nothing]).unwrap(), left, "{nothing}");
+    }
+    let error = active(&["thresholds.activ=null"]).unwrap_err().to_string();
+    assert!(error.contains("there is no threshold of `activ`"), "{error}");
+}

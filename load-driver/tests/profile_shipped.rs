@@ -359,3 +359,62 @@ fn each_dialect_is_pointed_at_a_service_by_the_target_alone() {
         assert!(!load(&Source::of(name), &[]).unwrap().server.is_empty(), "{name} shapes its own backends");
     }
 }
+
+/// The grammar in `profiles/README.md` has every key that people write.
+#[test]
+fn the_documented_grammar_has_every_key_of_the_schema() {
+    let schema: serde_json::Value = serde_json::from_str(&cli::schema::schema().text).unwrap();
+    let page = fs::read_to_string(folder().join("README.md")).unwrap();
+    let grammar = page.split_once("## Grammar").unwrap().1.split_once("## Thresholds").unwrap().0;
+    // A table is known by its head; one key may stand in several.
+    let tables = |head: &str| {
+        let found: Vec<&str> = grammar.split("\n\n").filter(|part| part.starts_with(&format!("| {head}"))).collect();
+        assert!(!found.is_empty(), "no table of {head}");
+        found.concat()
+    };
+    let is_named = |text: &str, key: &str| {
+        let word = |c: char| c.is_alphanumeric() || c == '_';
+        text.split('`').skip(1).step_by(2).any(|code| code.split(|c| !word(c)).any(|one| one == key))
+    };
+    for (place, head) in [
+        ("/properties", "top level"),
+        ("/$defs/Scenario/properties", "scenario"),
+        ("/$defs/Driver/properties", "top level"),
+        ("/$defs/Counters/properties", "top level"),
+        ("/$defs/Turn/properties", "turn"),
+        ("/$defs/BargeIn/properties", "turn"),
+        ("/$defs/Agent/properties", "agent"),
+        ("/$defs/FaultEntry/properties", "faults"),
+        ("/$defs/Routing/properties", "routing"),
+    ] {
+        let text = tables(head);
+        for key in schema.pointer(place).and_then(serde_json::Value::as_object).unwrap_or_else(|| panic!("no {place}")).keys() {
+            assert!(is_named(&text, key), "profiles/README.md does not have `{key}` in its table of {head}");
+        }
+    }
+    for (kind, head) in [("Format", "scenario"), ("Dialect", "scenario"), ("EndKind", "scenario"), ("TurnDetection", "agent")] {
+        let of = &schema["$defs"][kind];
+        let listed = of["enum"].as_array().cloned().unwrap_or_default().into_iter();
+        let each = of["oneOf"].as_array().cloned().unwrap_or_default().into_iter().map(|one| one["const"].clone());
+        let names: Vec<_> = listed.chain(each).filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        assert!(names.len() > 2, "{kind}");
+        for name in names {
+            assert!(is_named(&tables(head), &name), "profiles/README.md does not have `{name}`, a {kind}");
+        }
+    }
+}
+
+/// What the document says of the keys of `agent` is what the driver holds them to.
+#[test]
+fn the_documented_keys_of_agent_are_those_of_each_dialect() {
+    use load_driver::plan::Dialect;
+    let page = fs::read_to_string(folder().join("README.md")).unwrap();
+    let row = |key: &str| {
+        page.lines().find(|line| line.starts_with(&format!("| `{key}` |"))).unwrap_or_else(|| panic!("no row of {key}")).to_owned()
+    };
+    for key in ["model", "id", "voice", "instructions", "turn_detection", "beta", "without_rtvi"] {
+        for dialect in Dialect::ALL {
+            assert_eq!(row(key).contains(dialect.name()), dialect.agent_keys().contains(&key), "`{key}` of {}", dialect.name());
+        }
+    }
+}

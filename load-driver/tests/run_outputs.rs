@@ -93,14 +93,18 @@ fn every_file_is_what_its_readers_expect() {
     }
     assert!(compared >= 10, "{compared} histograms");
     assert!(log.contains_key(""), "the aggregate without a tag");
+    // Scenarios add up to the whole.
+    let of = |tag: &str| log.get(tag).map_or(0, Histogram::len);
+    let parts = of("turn_response{scenario:grpc}") + of("turn_response{scenario:websocket}");
+    assert!(parts > 0 && parts == of("turn_response"), "{parts} of {}", of("turn_response"));
 
-    // A test case for each threshold, invariant and voice fault, and the verdict.
+    // A test case for each threshold, invariant and voice fault, the counters, and the verdict.
     let junit = done.file("junit.xml");
     let thresholds = done.at("/thresholds").as_array().expect("a list").len();
     let invariants = done.at("/invariants").as_array().expect("a list").len();
     let faults = done.at("/voice/kinds").as_array().expect("a list").len();
     assert_eq!((thresholds, faults), (3, 11));
-    assert_eq!(junit.matches("<testcase ").count(), thresholds + invariants + faults + 1, "{junit}");
+    assert_eq!(junit.matches("<testcase ").count(), thresholds + 1 + invariants + faults + 1, "{junit}");
     assert_eq!(junit.matches("classname=\"load-driver.thresholds\"").count(), thresholds, "{junit}");
     assert!(junit.contains("failures=\"0\"") && !junit.contains("<failure"), "{junit}");
     for name in ["turn_response: p(95)&lt;60000", "turn_response: p(95)&gt;=0", "sessions_failed: rate==0"] {

@@ -275,3 +275,68 @@ fn what_cannot_be_sent_or_spoken_is_told_before_anything_starts() {
     let told = other(&format!("wss://localhost:0/?key={SECRET}")).says("port is 0");
     assert!(!told.shown().contains(SECRET), "{}", told.shown());
 }
+
+/// Its admin port speaks TLS and wants a token.
+fn guarded() -> Secure {
+    let secure = Secure::start(&["--admin-tls", "--admin-token", SECRET]);
+    assert!(std::net::TcpStream::connect(secure.backend.admin).is_ok());
+    secure
+}
+
+#[test]
+fn counters_are_read_over_tls_with_the_admin_token_and_it_is_shown_nowhere() {
+    let secure = guarded();
+    let target = format!("target=[{{address: '{}', admin: 'https://localhost:{}'}}]", secure.backend.address, secure.backend.admin.port());
+    let run = |profile: &str| {
+        Run::of(&talk("websocket", profile)).with("--set").with(&target).with(&secure.ca()).environment("THE_TOKEN", SECRET)
+    };
+    for run in [
+        run("").with("--admin-token=${THE_TOKEN}"),
+        run("connection: {admin_token: '${THE_TOKEN}'}"),
+        run("").environment("LOAD_DRIVER_ADMIN_TOKEN", SECRET),
+    ] {
+        let done = completes(run.finish());
+        assert!(!done.everything().contains(SECRET) && !done.stderr.contains("list of processes"), "{}", done.shown());
+        assert!(!done.stdout.contains("NOT CHECKED"), "{}", done.shown());
+    }
+    // Written out it works as well, and the user is told who else can read it.
+    let done = completes(run("").with(&format!("--admin-token={SECRET}")).finish()).says("list of processes");
+    assert!(!done.everything().contains(SECRET));
+    for wrong in [run(""), run("").with("--admin-token=another")] {
+        wrong.finish().exits(106).says("401").says("--admin-token").has_no_summary();
+    }
+    run("").with("--admin-token=${NOT_SET_ANYWHERE}").finish().exits(104).says("NOT_SET_ANYWHERE");
+    // Without the certificate, and without TLS.
+    let plain = format!("target=[{{address: '{0}', admin: '{1}'}}]", secure.backend.address, secure.backend.admin);
+    Run::of(&talk("websocket", "")).with("--set").with(&plain).finish().exits(106);
+    let untrusted =
+        Run::of(&talk("websocket", "")).with("--set").with(&target).with("--admin-token=${THE_TOKEN}").environment("THE_TOKEN", SECRET);
+    untrusted.finish().exits(106);
+}
+
+#[test]
+fn backends_and_workers_of_a_run_have_no_secrets_in_their_arguments_and_take_none_from_around() {
+    let profile =
+        talk("websocket", "").replace("duration: 1s", "duration: 3s\n    end: kill_worker\n    kill_at: 2500ms\n    session_length: 1m");
+    let going = Run::of(&profile)
+        .with("--header=Authorization: Bearer ${THE_TOKEN}")
+        .environment("THE_TOKEN", SECRET)
+        .environment("AGENT_SERVER_ADMIN_TOKEN", SECRET)
+        .environment("AGENT_SERVER_AUTH_TOKEN", SECRET)
+        .environment("AGENT_SERVER_ADMIN_TLS", "true")
+        .begin();
+    for child in ["backend", "worker"] {
+        let arguments = std::fs::read(format!("/proc/{}/cmdline", going.child(child))).expect("a process");
+        assert!(!String::from_utf8_lossy(&arguments).contains("hunter2"), "{child}");
+    }
+    let done = going.finish().exits(0);
+    assert!(!done.everything().contains(SECRET), "{}", done.shown());
+}
+
+#[test]
+fn more_than_a_modest_load_for_somebody_else_asks_before_anything_is_sent() {
+    let more = talk("websocket", "").replace("sessions: 3", "sessions: 21");
+    let asked = Run::of(&more).with("--target=wss://203.0.113.7/v1/realtime?api_key=hunter2").finish().exits(104).has_no_summary();
+    let asked = asked.says("--allow-remote").says("21 sessions").says("203.0.113.7");
+    assert!(!asked.shown().contains("hunter2"), "{}", asked.shown());
+}

@@ -73,6 +73,11 @@ pub enum ClientEvent {
         /// As in [`ServerEvent::Mark`].
         name: String,
     },
+    /// A response was heard, and its end is waited for no longer: what comes after the next words of the user is another, whatever the wire tells.
+    GiveUp {
+        /// The response.
+        response: ResponseId,
+    },
     /// A key of the telephone: `0` to `9`, `*`, `#`, `A` to `D`.
     Digit(char),
     /// Answer to a tool call.
@@ -122,6 +127,8 @@ pub struct SessionStart {
     /// So long before the longest life is over, or a tenth of it if that is less, the client is told ([`ServerEvent::GoingAway`]), ms; 0: it is
     /// not told.
     pub warning_ms: u32,
+    /// Handle of the session that this one goes on from ([`ServerEvent::Resumable`]); empty for one that begins.
+    pub resume: String,
 }
 
 /// What may change while a session lives; absent fields leave what holds.
@@ -305,6 +312,11 @@ pub enum ServerEvent {
     Mark {
         /// For the answer, [`ClientEvent::Played`].
         name: String,
+    },
+    /// What was said so far can be gone on from in another session, under this handle; an older one is worth no more.
+    Resumable {
+        /// For [`SessionStart::resume`].
+        handle: String,
     },
     /// The session will end soon, and not by the client.
     GoingAway {

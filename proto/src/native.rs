@@ -54,6 +54,7 @@ pub fn client_event(message: v1::ClientMessage) -> Result<ClientEvent, SessionEr
             max_duration_ms: m.max_duration_ms,
             default_duration_ms: 0,
             idle_timeout_ms: m.idle_timeout_ms,
+            resume: String::new(),
         }),
         C::Audio(m) => {
             ClientEvent::Audio(ClientAudio { sequence: m.sequence, timestamp_us: m.timestamp_us, payload: m.payload, ack: m.ack })
@@ -107,6 +108,7 @@ pub fn client_message(event: ClientEvent) -> Option<v1::ClientMessage> {
         | ClientEvent::Respond(_)
         | ClientEvent::Truncate { .. }
         | ClientEvent::Played { .. }
+        | ClientEvent::GiveUp { .. }
         | ClientEvent::Digit(_) => return None,
     };
     Some(v1::ClientMessage { event: Some(event) })
@@ -197,6 +199,7 @@ pub fn server_message(event: ServerEvent) -> Option<v1::ServerMessage> {
         | ServerEvent::Answering { .. }
         | ServerEvent::AnswerDropped { .. }
         | ServerEvent::Mark { .. }
+        | ServerEvent::Resumable { .. }
         | ServerEvent::GoingAway { .. } => return None,
     };
     Some(v1::ServerMessage { event: Some(event) })

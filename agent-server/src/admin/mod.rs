@@ -9,13 +9,14 @@
 //! | `GET /healthz` | 200 while new sessions are taken, 503 while draining |
 //! | `POST /drain` | 202; as SIGTERM |
 //!
-//! Every answer has a header `endpoint-load-metrics`.
+//! Every answer has a header `endpoint-load-metrics`. With an admin token, all but `/healthz` are for those who show it.
 
+mod guard;
 pub mod wire;
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     pin::pin,
     sync::{Arc, atomic::Ordering::Relaxed},
     thread::JoinHandle,
@@ -41,17 +42,22 @@ use serde::Deserialize;
 use tokio::{
     runtime::Builder,
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use self::wire::{EndRecord, EndsPage, LoadJson, SessionJson, SessionsPage, SnapshotJson};
 use crate::{
-    listen,
-    runtime::wire::{Listen, Wire},
+    config::ServerConfig,
+    listen::{self, Heard, Io, Peer},
     report::{
         self, reporter,
         usage::{self, CpuTime},
+    },
+    runtime::{
+        clock::Clock,
+        wire::{Listen, Wire},
     },
     shard::{Shard, Shared},
     tracker::{Phase, Snapshot},
@@ -60,7 +66,7 @@ use crate::{
 /// Rows of a page, when the request does not say.
 const PAGE: usize = 1_000;
 /// Connections at once; more wait in the backlog. Sessions must not run out of file descriptors because of those who watch them.
-const CONNECTIONS_MAX: usize = 256;
+pub const CONNECTIONS_MAX: usize = 256;
 /// Longest life of a connection, for one whose peer does not read.
 const CONNECTION_LIFE: Duration = Duration::from_mins(10);
 /// Bytes of a request's head.
@@ -68,19 +74,31 @@ const REQUEST_MAX: usize = 16 * 1024;
 /// For requests that are under way when the server stops.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Binds the admin port: the one asked for, else the session port + 1, else (when any session port would do) any.
-pub fn bind(asked: Option<SocketAddr>, sessions_asked: SocketAddr, sessions: SocketAddr) -> anyhow::Result<std::net::TcpListener> {
-    let address = asked.unwrap_or_else(|| {
-        let port = if sessions_asked.port() == 0 { 0 } else { sessions.port().saturating_add(1) };
-        SocketAddr::new(sessions.ip(), port)
+/// Binds the admin port: the one asked for, else the session port + 1, else (when any session port would do) any. Nobody else's machine gets at
+/// it unasked: where sessions are taken from anywhere it stays on loopback, unless it asks for a token.
+pub fn bind(config: &ServerConfig, sessions: SocketAddr) -> anyhow::Result<std::net::TcpListener> {
+    let address = config.admin_listen.unwrap_or_else(|| {
+        let port = if config.listen.port() == 0 { 0 } else { sessions.port().saturating_add(1) };
+        let local = sessions.ip().is_loopback() || config.admin_token.is_some();
+        SocketAddr::new(if local { sessions.ip() } else { Ipv4Addr::LOCALHOST.into() }, port)
     });
+    if !sessions.ip().is_loopback() && config.admin_listen.is_none() && config.admin_token.is_none() {
+        tracing::warn!(
+            "the admin endpoints are for this machine alone ({address}): give them --admin-token, or an address by --admin-listen"
+        );
+    } else if !address.ip().is_loopback() && config.admin_token.is_none() {
+        tracing::warn!("whoever reaches {address} can read the counters of this server and drain it: give it --admin-token");
+    }
     listen::bind(address)
         .with_context(|| format!("failed to listen on {address} for the admin endpoints: choose a port with --admin-listen"))
 }
 
+/// The admin port, and what it speaks TLS with, if it does.
+pub type Port = (std::net::TcpListener, Option<TlsAcceptor>);
+
 /// Starts the admin thread; it ends after `stop`.
 pub fn start(
-    listener: std::net::TcpListener,
+    port: Port,
     shared: Arc<Shared>,
     shards: Arc<[Arc<Shard>]>,
     cpu: CpuTime,
@@ -89,16 +107,18 @@ pub fn start(
     let runtime = Builder::new_current_thread().enable_all().build().context("failed to start the admin runtime")?;
     let admin = Admin { shared, shards, cpu };
     let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
-        if let Err(error) = runtime.block_on(async { serve(tokio::net::TcpListener::from_std(listener)?, admin, stop).await }) {
+        let (listener, tls) = port;
+        let served = runtime.block_on(async { serve(tokio::net::TcpListener::from_std(listener)?, tls, admin, stop).await });
+        if let Err(error) = served {
             tracing::error!("the admin endpoints are gone: {error}");
         }
     });
     thread.context("failed to start the admin thread")
 }
 
-/// Serves the admin endpoints on a port until `stop`.
-pub async fn serve(listener: impl Listen, admin: Admin, stop: CancellationToken) -> io::Result<()> {
-    let silence = admin.shared.config.start_timeout;
+/// Serves the admin endpoints on a port until `stop`, in TLS where there is an acceptor.
+pub async fn serve(listener: impl Listen, tls: Option<TlsAcceptor>, admin: Admin, stop: CancellationToken) -> io::Result<()> {
+    let (silence, clock) = (admin.shared.config.start_timeout, admin.shared.clock);
     let app = Router::new()
         .route("/snapshot", get(snapshot))
         .route("/ends", get(ends))
@@ -107,6 +127,7 @@ pub async fn serve(listener: impl Listen, admin: Admin, stop: CancellationToken)
         .route("/healthz", get(healthz))
         .route("/drain", post(drain))
         .fallback(nothing)
+        .layer(middleware::from_fn_with_state(admin.clone(), guard::guard))
         .layer(middleware::map_response_with_state(admin.clone(), say_load))
         .with_state(admin);
     let mut connections = JoinSet::new();
@@ -114,8 +135,8 @@ pub async fn serve(listener: impl Listen, admin: Admin, stop: CancellationToken)
         tokio::select! {
             biased;
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
-                Ok(stream) => {
-                    connections.spawn(connection(stream, app.clone(), silence, stop.clone()));
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, tls.clone(), app.clone(), (silence, clock), stop.clone()));
                 }
                 // Out of file descriptors, or a peer that was gone before we looked.
                 Err(_) => sleep(Duration::from_millis(10)).await,
@@ -130,22 +151,45 @@ pub async fn serve(listener: impl Listen, admin: Admin, stop: CancellationToken)
 }
 
 /// One connection, and any number of requests. Who says nothing for `silence`, or does not read, holds it for a bounded time.
-async fn connection(stream: Wire, app: Router, silence: Duration, stop: CancellationToken) {
+async fn connection(
+    stream: Wire,
+    tls: Option<TlsAcceptor>,
+    app: Router,
+    (silence, clock): (Duration, Clock),
+    stop: CancellationToken,
+) {
+    let io = match tls {
+        None => Io::Plain(stream),
+        Some(tls) => match timeout(silence, tls.accept(stream)).await {
+            Ok(Ok(stream)) => Io::Tls(Box::new(stream)),
+            Ok(Err(error)) => return tracing::debug!("TLS handshake on the admin port failed: {error}"),
+            Err(_) => return tracing::debug!("admin connection closed: no TLS handshake within {silence:?}"),
+        },
+    };
+    let peer = Peer::new(clock, silence);
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(silence)
             .max_buf_size(REQUEST_MAX)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app))
+            .serve_connection(TokioIo::new(Heard::new(io, Arc::clone(&peer))), TowerToHyperService::new(app))
     );
     tokio::select! {
         biased;
         _ = connection.as_mut() => return,
+        () = given_up(&peer, clock, silence) => return,
         () = stop.cancelled() => {}
         () = sleep(CONNECTION_LIFE) => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ = timeout(FAREWELL, connection).await;
+}
+
+/// Ends when the peer let what it asked for lie for `limit`, or sent nothing for so long: whoever watches asks more often.
+async fn given_up(peer: &Peer, clock: Clock, limit: Duration) {
+    while let Ok(again) = peer.check(limit) {
+        sleep_until(Instant::from_std(clock.instant(again))).await;
+    }
 }
 
 /// What the endpoints tell of.
@@ -292,6 +336,8 @@ impl Admin {
     fn extra(&self) -> report::prometheus::Extra {
         report::prometheus::Extra {
             connections: self.sum(|s| s.counters.connections.load(Relaxed)),
+            open: self.shared.admission.open() as u64,
+            turned_away: self.shared.admission.refused(),
             silent: self.sum(|s| s.counters.silent.load(Relaxed)),
             unread: self.sum(|s| s.counters.unread.load(Relaxed)),
             dropped: self.sum(|s| s.counters.dropped.load(Relaxed)),

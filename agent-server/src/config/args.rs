@@ -38,7 +38,7 @@ pub struct ServeArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_listen: Option<SocketAddr>,
 
-    /// Certificate of the TLS port, PEM, with those between it and its authority
+    /// Certificate of the ports that speak TLS, PEM, with those between it and its authority
     #[arg(long, env = "AGENT_SERVER_TLS_CERT", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_cert: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub struct ServeArgs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_self_signed: Option<PathBuf>,
 
-    /// Clients of the TLS port must show a certificate that one of these authorities signed (PEM) [default: none need]
+    /// Clients of the ports that speak TLS must show a certificate that one of these authorities signed (PEM) [default: none need]
     #[arg(long, env = "AGENT_SERVER_TLS_CLIENT_CA", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_client_ca: Option<PathBuf>,
@@ -65,7 +65,30 @@ pub struct ServeArgs {
     #[serde(skip_serializing)]
     pub auth_token: Option<Secret>,
 
-    /// Where snapshot, sessions, metrics and drain are asked for [default: the session port + 1; a free one when that port is 0]
+    /// File that holds the token of `--auth-token`, which the list of processes does not show
+    #[arg(long, env = "AGENT_SERVER_AUTH_TOKEN_FILE", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth_token_file: Option<PathBuf>,
+
+    /// Whoever asks the admin port must show this token (`Authorization: Bearer TOKEN`, or an API key header); `/healthz` is open to all
+    /// [default: none]
+    #[arg(long, env = "AGENT_SERVER_ADMIN_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    #[serde(skip_serializing)]
+    pub admin_token: Option<Secret>,
+
+    /// File that holds the token of `--admin-token`
+    #[arg(long, env = "AGENT_SERVER_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_token_file: Option<PathBuf>,
+
+    /// The admin port speaks TLS, and nothing else, with the certificate of the TLS port; where clients of that must show one, so must those of
+    /// this [default: false]
+    #[arg(long, env = "AGENT_SERVER_ADMIN_TLS", num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_tls: Option<bool>,
+
+    /// Where snapshot, sessions, metrics and drain are asked for [default: the session port + 1; a free one when that port is 0; on loopback,
+    /// unless sessions are not and there is an admin token]
     #[arg(long, env = "AGENT_SERVER_ADMIN_LISTEN", value_name = "ADDR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_listen: Option<SocketAddr>,
@@ -79,6 +102,17 @@ pub struct ServeArgs {
     #[arg(long, env = "AGENT_SERVER_SHARDS", value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shards: Option<usize>,
+
+    /// Connections that may be open at once, sessions or not; more are closed unheard [default: as many as files may be open, less those that the
+    /// admin port needs]
+    #[arg(long, env = "AGENT_SERVER_MAX_CONNECTIONS", value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_connections: Option<usize>,
+
+    /// Of those, from one IPv4 address or one IPv6 /64 [default: no limit, as a load test comes from one address]
+    #[arg(long, env = "AGENT_SERVER_MAX_CONNECTIONS_PER_IP", value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_connections_per_ip: Option<usize>,
 
     /// Hard cap of live sessions; more are refused (`RESOURCE_EXHAUSTED`, close code 1013) [default: none]
     #[arg(long, env = "AGENT_SERVER_MAX_SESSIONS", value_name = "N")]
@@ -288,9 +322,15 @@ impl ServeArgs {
             tls_self_signed: self.tls_self_signed.or(other.tls_self_signed),
             tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
             auth_token: self.auth_token.or(other.auth_token),
+            auth_token_file: self.auth_token_file.or(other.auth_token_file),
+            admin_token: self.admin_token.or(other.admin_token),
+            admin_token_file: self.admin_token_file.or(other.admin_token_file),
+            admin_tls: self.admin_tls.or(other.admin_tls),
             admin_listen: self.admin_listen.or(other.admin_listen),
             backend_id: self.backend_id.or(other.backend_id),
             shards: self.shards.or(other.shards),
+            max_connections: self.max_connections.or(other.max_connections),
+            max_connections_per_ip: self.max_connections_per_ip.or(other.max_connections_per_ip),
             max_sessions: self.max_sessions.or(other.max_sessions),
             max_duration: self.max_duration.or(other.max_duration),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),

@@ -14,7 +14,7 @@ use serde::Serialize;
 pub use self::{
     args::ServeArgs,
     report::{CpuSource, ReportConfig, ReportMode},
-    secret::Secret,
+    secret::{Secret, warn_of_shown_tokens},
     tls::{Identity, TlsConfig},
 };
 use crate::{
@@ -27,11 +27,18 @@ use crate::{
 pub struct ServerConfig {
     /// Session address as asked for; port 0 is not yet resolved.
     pub listen: SocketAddr,
-    /// The port for TLS, if any.
+    /// What the ports that speak TLS show and ask for, if any does.
     pub tls: Option<TlsConfig>,
     /// What whoever opens a session must show, if anything.
     #[serde(skip)]
     pub auth_token: Option<Secret>,
+    /// What whoever asks the admin port must show, if anything.
+    #[serde(skip)]
+    pub admin_token: Option<Secret>,
+    /// Connections at once, unless it follows from the limit of open files.
+    pub max_connections: Option<usize>,
+    /// Of those from one address.
+    pub max_connections_per_ip: Option<usize>,
     /// Admin address, unless it follows from the session address.
     pub admin_listen: Option<SocketAddr>,
     /// Name of this backend, unless it follows from the session port.
@@ -100,7 +107,10 @@ impl ServerConfig {
         let config = Self {
             report,
             tls,
-            auth_token: args.auth_token,
+            auth_token: secret::given("auth_token", args.auth_token, args.auth_token_file.as_deref())?,
+            admin_token: secret::given("admin_token", args.admin_token, args.admin_token_file.as_deref())?,
+            max_connections: args.max_connections,
+            max_connections_per_ip: args.max_connections_per_ip,
             listen: args.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7000))),
             admin_listen: args.admin_listen,
             backend_id: args.backend_id,
@@ -164,10 +174,12 @@ impl ServerConfig {
             self.max_message_bytes
         );
         ensure!((16..=65_536).contains(&self.send_queue), "send_queue is {}: choose 16 to 65536 events", self.send_queue);
-        ensure!(
-            self.auth_token.as_ref().is_none_or(Secret::is_word),
-            "auth_token must be printable ASCII characters without spaces, at least one"
-        );
+        for (name, token) in [("auth_token", &self.auth_token), ("admin_token", &self.admin_token)] {
+            ensure!(token.as_ref().is_none_or(Secret::is_word), "{name} must be printable ASCII characters without spaces, at least one");
+        }
+        for (name, most) in [("max_connections", self.max_connections), ("max_connections_per_ip", self.max_connections_per_ip)] {
+            ensure!(most != Some(0), "{name} is 0: nobody could connect; leave it out, or choose at least 1");
+        }
         if let Some(name) = &self.backend_id {
             ensure!(
                 !name.is_empty() && name.len() <= 128 && name.bytes().all(|b| b.is_ascii_graphic()),
@@ -252,6 +264,8 @@ mod tests {
         for flags in [
             ["--shards", "0"],
             ["--max-sessions", "0"],
+            ["--max-connections", "0"],
+            ["--max-connections-per-ip", "0"],
             ["--tool-rate", "1.5"],
             ["--keepalive-interval", "0"],
             ["--http2-stream-window", "10"],
@@ -269,6 +283,7 @@ mod tests {
         let listen = "--tls-listen=127.0.0.1:0";
         for (flags, complaint) in [
             (&["--tls-cert=a", "--tls-key=b"][..], "tls_cert is set and no port speaks TLS"),
+            (&["--admin-tls"], "admin_tls needs a certificate"),
             (&["--tls-client-ca=a"], "tls_client_ca is set and no port speaks TLS"),
             (&[listen], "tls_listen needs a certificate"),
             (&[listen, "--tls-cert=a"], "add --tls-key"),
@@ -280,12 +295,14 @@ mod tests {
         }
         let config = ServerConfig::resolve(parse(&[listen, "--tls-self-signed=c"])).unwrap();
         assert_eq!(config.tls.unwrap().identity, Identity::SelfSigned("c".into()));
-        assert_eq!(ServerConfig::resolve(parse(&[])).unwrap().tls, None);
+        let tls = ServerConfig::resolve(parse(&["--admin-tls", "--tls-self-signed=c"])).unwrap().tls.unwrap();
+        assert_eq!((tls.listen, tls.admin), (None, true));
+        assert_eq!(ServerConfig::resolve(parse(&["--admin-tls=false"])).unwrap().tls, None);
     }
 
     #[test]
     fn a_token_is_shown_nowhere() {
-        let args = parse(&["--auth-token=hunter2"]);
+        let args = parse(&["--auth-token=hunter2", "--admin-token=hunter2"]);
         let config = ServerConfig::resolve(args.clone()).unwrap();
         let shown = format!("{args:?}{config:?}{}{}", serde_json::to_string(&args).unwrap(), serde_json::to_string(&config).unwrap());
         assert!(!shown.contains("hunter2"), "{shown}");
@@ -295,6 +312,25 @@ mod tests {
             let error = ServerConfig::resolve(parse(&[&format!("--auth-token={wrong}")])).unwrap_err().to_string();
             assert!(error.starts_with("auth_token must") && (wrong.is_empty() || !error.contains(wrong)), "{error}");
         }
+    }
+
+    #[test]
+    fn a_token_comes_from_a_file_as_it_stands_in_its_first_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let of = |flags: &[&str]| ServerConfig::resolve(parse(flags)).map_err(|e| e.to_string());
+        let flag = format!("--admin-token-file={}", file.display());
+        assert!(of(&[&flag]).unwrap_err().contains("admin_token_file"));
+        std::fs::write(&file, "hunter2\n").unwrap();
+        assert!(of(&[&flag]).unwrap().admin_token.unwrap().is("hunter2"));
+        assert!(of(&[&flag, "--admin-token=other"]).unwrap_err().contains("admin_token_file"));
+        for (wrong, complaint) in [("", "admin_token must"), ("hunter2\nhunter3", "admin_token must"), (&"x".repeat(70_000), "64 KiB")] {
+            std::fs::write(&file, wrong).unwrap();
+            let error = of(&[&flag]).unwrap_err();
+            assert!(error.contains(complaint) && !error.contains("hunter2"), "{error}");
+        }
+        let endless = of(&["--auth-token-file=/dev/zero"]).unwrap_err();
+        assert!(endless.contains("64 KiB"), "{endless}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The second port of sessions, which speaks TLS.
+//! Ports that speak TLS: a second one of sessions, and the admin port.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -7,12 +7,14 @@ use serde::Serialize;
 
 use super::ServeArgs;
 
-/// A port that serves what the session port serves, over TLS.
+/// Which ports speak TLS, and what they show and ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TlsConfig {
-    /// Address as asked for; port 0 is not yet resolved.
-    pub listen: SocketAddr,
-    /// What it shows to its clients.
+    /// Of a port that serves what the session port serves, if there is one; port 0 is not yet resolved.
+    pub listen: Option<SocketAddr>,
+    /// The admin port is another.
+    pub admin: bool,
+    /// What they show to their clients.
     pub identity: Identity,
     /// PEM file of authorities, one of which must have signed the certificate that a client shows.
     pub client_ca: Option<PathBuf>,
@@ -36,7 +38,8 @@ pub enum Identity {
 impl TlsConfig {
     /// None when no setting asks for TLS.
     pub(super) fn resolve(args: &ServeArgs) -> anyhow::Result<Option<Self>> {
-        let Some(listen) = args.tls_listen else {
+        let admin = args.admin_tls.unwrap_or(false);
+        if args.tls_listen.is_none() && !admin {
             let given = [
                 ("tls_cert", &args.tls_cert),
                 ("tls_key", &args.tls_key),
@@ -44,15 +47,16 @@ impl TlsConfig {
                 ("tls_client_ca", &args.tls_client_ca),
             ];
             if let Some((name, _)) = given.iter().find(|(_, path)| path.is_some()) {
-                bail!("{name} is set and no port speaks TLS: add --tls-listen ADDR (port 0 takes a free one), or drop it");
+                bail!("{name} is set and no port speaks TLS: add --tls-listen ADDR (port 0 takes a free one) or --admin-tls, or drop it");
             }
             return Ok(None);
-        };
+        }
+        let asks = if args.tls_listen.is_some() { "tls_listen" } else { "admin_tls" };
         let identity = match (&args.tls_cert, &args.tls_key, &args.tls_self_signed) {
             (Some(cert), Some(key), None) => Identity::Files { cert: cert.clone(), key: key.clone() },
             (None, None, Some(file)) => Identity::SelfSigned(file.clone()),
             (None, None, None) => {
-                bail!("tls_listen needs a certificate: add --tls-cert FILE and --tls-key FILE, or --tls-self-signed FILE")
+                bail!("{asks} needs a certificate: add --tls-cert FILE and --tls-key FILE, or --tls-self-signed FILE")
             }
             (Some(_), None, None) => bail!("tls_cert is set and its key is not: add --tls-key FILE"),
             (None, Some(_), None) => bail!("tls_key is set and its certificate is not: add --tls-cert FILE"),
@@ -60,6 +64,6 @@ impl TlsConfig {
                 bail!("tls_self_signed makes a certificate and a key of its own: drop it, or drop --tls-cert and --tls-key")
             }
         };
-        Ok(Some(Self { listen, identity, client_ca: args.tls_client_ca.clone() }))
+        Ok(Some(Self { listen: args.tls_listen, admin, identity, client_ca: args.tls_client_ca.clone() }))
     }
 }

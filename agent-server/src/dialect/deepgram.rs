@@ -30,8 +30,8 @@ use super::{
 
 /// The path that all clients take, and the short one of self-hosted agents.
 const PATHS: [&str; 2] = ["/v1/agent/converse", "/agent"];
-/// The subprotocol in which browsers bring their key.
-const SUBPROTOCOL: &str = "token";
+/// The subprotocols in which browsers bring their key, or an access token.
+const SUBPROTOCOLS: [&str; 2] = ["token", "bearer"];
 /// Largest message of a client, bytes: seconds of audio in any format.
 const MAX_MESSAGE: usize = 1024 * 1024;
 
@@ -49,7 +49,8 @@ fn open(upgrade: &Upgrade<'_>) -> Result<Opened, Refused> {
     static OPENED: AtomicU64 = AtomicU64::new(0);
     // As long as any other: a message's length must not tell how many came before.
     let request_id = format!("request-{:012}", OPENED.fetch_add(1, Relaxed) + 1);
-    let subprotocol = upgrade.subprotocols().any(|name| name == SUBPROTOCOL).then(|| HeaderValue::from_static(SUBPROTOCOL));
+    let subprotocol =
+        SUBPROTOCOLS.into_iter().find(|known| upgrade.subprotocols().any(|name| name == *known)).map(HeaderValue::from_static);
     let dialect: Socket = Box::new(Conversation::new(upgrade.client_ref(), request_id));
     Ok(Opened { subprotocol, ..dialect.into() })
 }
@@ -312,6 +313,7 @@ impl Dialect for Conversation {
             | ServerEvent::Context { .. }
             | ServerEvent::Ack { .. }
             | ServerEvent::Mark { .. }
+            | ServerEvent::Resumable { .. }
             | ServerEvent::GoingAway { .. }
             | ServerEvent::Ended(_) => {}
         }

@@ -339,6 +339,7 @@ impl Dialect for Conversation {
             | ServerEvent::Ack { .. }
             | ServerEvent::ToolCancel { .. }
             | ServerEvent::Mark { .. }
+            | ServerEvent::Resumable { .. }
             | ServerEvent::GoingAway { .. }
             | ServerEvent::Ended(_) => {}
         }

@@ -3,24 +3,24 @@
 use std::{
     collections::VecDeque,
     error::Error,
-    future::{Ready, poll_fn, ready},
+    future::{poll_fn, ready},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
-use futures_util::future::Either;
+use futures_util::future::{BoxFuture, Either, FutureExt};
 use http::Request;
 use proto::{
     frame::{BACKEND_ID_HEADER, BOOT_ID_HEADER, CLIENT_REF_HEADER, ErrorCode, SessionError},
     google::cloud::ces::v1::{
         self as ces_v1,
-        session_service_server::{SessionService, SessionServiceServer},
+        session_service_server::{self, SessionService, SessionServiceServer},
     },
     voiceagent::v1::voice_agent_server::{self, VoiceAgent, VoiceAgentServer},
     xds::service::orca::v3::open_rca_service_server::OpenRcaServiceServer,
 };
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tokio_stream::Stream;
 use tonic::{Code, Status, Streaming, async_trait, body::Body, service::Routes};
 use tonic_health::server::{HealthReporter, HealthService};
@@ -90,13 +90,16 @@ impl Admitted {
     }
 }
 
+/// Methods whose streams have bounds of their own.
+const SESSIONS: [&str; 2] = [voice_agent_server::SERVICE_NAME, session_service_server::SERVICE_NAME];
+
 impl<B> Service<Request<B>> for Admitted
 where
-    Grpc: Service<Request<Whole<B>>, Response = http::Response<Body>>,
+    Grpc: Service<Request<Whole<B>>, Response = http::Response<Body>, Future: Send + 'static, Error: Send + 'static>,
 {
     type Response = http::Response<Body>;
     type Error = <Grpc as Service<Request<Whole<B>>>>::Error;
-    type Future = Either<<Grpc as Service<Request<Whole<B>>>>::Future, Ready<Result<Self::Response, Self::Error>>>;
+    type Future = Either<<Grpc as Service<Request<Whole<B>>>>::Future, BoxFuture<'static, Result<Self::Response, Self::Error>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
@@ -104,10 +107,18 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         if !self.admits(&request) {
-            return Either::Right(ready(Ok(Status::unauthenticated(listen::WANTED).into_http())));
+            return Either::Right(ready(Ok(Status::unauthenticated(listen::WANTED).into_http())).boxed());
         }
         request.extensions_mut().insert(Arc::clone(&self.peer));
-        Either::Left(self.inner.call(request.map(Whole)))
+        let service = request.uri().path().split('/').nth(1).unwrap_or_default();
+        let (session, limit) = (SESSIONS.contains(&service), self.shared.config.start_timeout);
+        let answer = self.inner.call(request.map(Whole));
+        if session {
+            return Either::Left(answer);
+        }
+        // Whatever else is asked is asked in one message, which must come.
+        let late = move |_| Ok(Status::deadline_exceeded(format!("no request came within {limit:?}")).into_http());
+        Either::Right(timeout(limit, answer).map(move |answered| answered.unwrap_or_else(late)).boxed())
     }
 }
 

@@ -17,11 +17,12 @@ use proto::{
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    task::coop::has_budget_remaining,
     time::{Instant, Sleep, sleep_until, timeout},
 };
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{Error as WsError, Message, Utf8Bytes, error::CapacityError, error::ProtocolError},
+    tungstenite::{Error as WsError, Message, Utf8Bytes, error::CapacityError, error::ProtocolError, protocol::frame::coding::CloseCode},
 };
 
 use super::{Exchange, Socket as AnySocket, close::websocket_frame};
@@ -100,8 +101,10 @@ pub async fn serve(
         outbox: Outbox::default(),
         stream,
         reading: true,
+        starved: false,
         left: false,
         broken: false,
+        unframed: false,
         start_by: now + config.start_timeout,
         pinged: Micros::ZERO,
         timer,
@@ -113,6 +116,7 @@ pub async fn serve(
     socket.close(&close).await;
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 struct Socket {
     conversation: Conversation,
     ending: Ending,
@@ -122,10 +126,15 @@ struct Socket {
     outbox: Outbox,
     stream: WebSocketStream<Heard>,
     reading: bool,
+    /// Reading took all that the runtime grants a task at a time: the next time, what else there is to do comes first. A peer that sends without end
+    /// must not keep its own deadlines and its answers from their turn.
+    starved: bool,
     /// The peer closed: the answer to that is all that may still be written, and the library has it ready.
     left: bool,
     /// Nothing can be written any more.
     broken: bool,
+    /// The client sent what is no WebSocket frame.
+    unframed: bool,
     start_by: Micros,
     pinged: Micros,
     timer: Pin<Box<Sleep>>,
@@ -136,8 +145,16 @@ struct Socket {
 impl Socket {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Close> {
         let mut close;
+        if std::mem::take(&mut self.starved) {
+            self.watch(cx);
+            close = self.write(cx);
+            if close.is_ready() {
+                return close;
+            }
+        }
         loop {
             let behind = self.read(cx);
+            self.starved = !has_budget_remaining();
             self.watch(cx);
             close = self.write(cx);
             // Reading stopped for what was written just now: nothing else would wake it.
@@ -190,6 +207,7 @@ impl Socket {
                 }
                 Poll::Ready(Some(Err(error))) => {
                     self.reading = false;
+                    self.unframed = matches!(error, WsError::Protocol(_));
                     if let Some(error) = wrong_frame(&error) {
                         self.conversation.receive(Err(error));
                     } else {
@@ -289,11 +307,15 @@ impl Socket {
 
     /// Says goodbye, bounded.
     async fn close(self, close: &Close) {
-        let Self { mut stream, conversation, dialect, reading, left, broken, .. } = self;
+        let Self { mut stream, conversation, dialect, reading, left, broken, unframed, .. } = self;
         if broken {
             return;
         }
-        let frame = dialect.close(close).unwrap_or_else(|| websocket_frame(close));
+        let mut frame = dialect.close(close).unwrap_or_else(|| websocket_frame(close));
+        if unframed {
+            // Whatever a dialect says of messages: this is about frames (RFC 6455, 7.4.1).
+            frame.code = CloseCode::Protocol;
+        }
         let _ = timeout(CLOSE_LIMIT, async {
             let sent = if left { stream.flush().await } else { stream.send(Message::Close(Some(frame))).await }.is_ok();
             // Our last words are out: whatever waits for the session need not wait for its peer's manners.

@@ -16,7 +16,7 @@ const PROTOCOL_PREFIX: &str = "openai-insecure-api-key.";
 /// What to tell who did not show it.
 pub const WANTED: &str = "the token of this server is missing or wrong: show it as `Authorization: Bearer TOKEN` (or `Token TOKEN`), in a \
      header api-key, x-api-key, x-goog-api-key or xi-api-key, as the query parameter key, token or api_key, or as the WebSocket subprotocol \
-     openai-insecure-api-key.TOKEN, or `token, TOKEN`";
+     openai-insecure-api-key.TOKEN, or `token, TOKEN` or `bearer, TOKEN`";
 
 /// True where no token is asked for, or the request shows it.
 pub fn admits(token: Option<&Secret>, request: &Upgrade<'_>) -> bool {
@@ -34,10 +34,10 @@ fn shows(token: &Secret, request: &Upgrade<'_>) -> bool {
     if PARAMETERS.iter().any(|name| request.parameter(name).is_some_and(|value| token.is(&value))) {
         return true;
     }
-    let mut after_token = false;
+    let mut after_scheme = false;
     request.subprotocols().any(|offered| {
         let named = offered.strip_prefix(PROTOCOL_PREFIX).is_some_and(|value| token.is(value));
-        named || (std::mem::replace(&mut after_token, offered == "token") && token.is(offered))
+        named || (std::mem::replace(&mut after_scheme, matches!(offered, "token" | "bearer")) && token.is(offered))
     })
 }
 

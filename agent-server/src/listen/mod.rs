@@ -1,7 +1,9 @@
 //! The session ports, plain and TLS: their connections are dealt round the shards, and what is spoken on each is found out by its first bytes.
 
+mod admission;
 mod auth;
 mod carry;
+mod frames;
 mod http1;
 mod http2;
 mod open;
@@ -20,14 +22,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
+    admission::{Admission, Admitted},
     auth::{WANTED, admits},
     carry::ending,
-    peer::{Heard, Peer, Silent},
-    tls::acceptor,
+    peer::{Heard, Io, Peer, Silent},
+    tls::{ADMIN, SESSIONS, Tls},
 };
 use crate::{
     dialect::Grpc,
-    runtime::wire::{Listen, Parked, Wire},
+    runtime::wire::{Listen, Parked},
     shard::Shard,
 };
 
@@ -41,6 +44,9 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 const FILES_BESIDE: u64 = 64;
 /// Failures to accept for each line in the log; out of files they come a hundred a second.
 const FAILURES_A_LINE: u64 = 500;
+/// Refusals of connections for each line in the log.
+const REFUSALS_A_LINE: u64 = 10_000;
+
 /// Binds a session port.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -72,16 +78,23 @@ pub fn raise_fd_limit(sessions: Option<u64>) {
     }
 }
 
+/// Files that the process may have open beside its own and those of `admins` connections to the admin port; none where there is no limit.
+pub fn files_for_connections(admins: usize) -> Option<u64> {
+    Some(getrlimit(Resource::Nofile).current?.saturating_sub(FILES_BESIDE + admins as u64))
+}
+
 /// A connection that was accepted.
 pub struct Accepted {
     stream: Parked,
     /// Of the port that it came by, when that speaks TLS.
     tls: Option<TlsAcceptor>,
+    /// Given back when the connection is over.
+    place: Admitted,
 }
 
 impl std::fmt::Debug for Accepted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Accepted").field("stream", &self.stream).field("tls", &self.tls.is_some()).finish()
+        f.debug_struct("Accepted").field("stream", &self.stream).field("tls", &self.tls.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -120,6 +133,7 @@ pub async fn accept(
     listener: impl Listen,
     tls: Option<TlsAcceptor>,
     mut dealer: Dealer,
+    admission: Arc<Admission>,
     stop: CancellationToken,
 ) -> io::Result<()> {
     let mut failures = 0u64;
@@ -129,8 +143,12 @@ pub async fn accept(
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => return Ok(()),
         };
-        match accepted.and_then(Wire::park) {
-            Ok(stream) => dealer.deal(Accepted { stream, tls: tls.clone() }).await,
+        match accepted.and_then(|(wire, from)| Ok((wire.park()?, from))) {
+            Ok((stream, from)) => match admission.admit(from) {
+                Some(place) => dealer.deal(Accepted { stream, tls: tls.clone(), place }).await,
+                // Closed by its drop. What it would be told costs more than it is worth, and by TLS cannot be told at all.
+                None => complain(&admission),
+            },
             Err(error) => {
                 // Out of file descriptors, or a peer that was gone before we looked; neither is a reason to spin or to stop.
                 if failures.is_multiple_of(FAILURES_A_LINE) {
@@ -140,6 +158,16 @@ pub async fn accept(
                 sleep(Duration::from_millis(10)).await;
             }
         }
+    }
+}
+
+fn complain(admission: &Admission) {
+    let refused = admission.refused();
+    if refused % REFUSALS_A_LINE == 1 {
+        tracing::warn!(
+            "refused a connection, the {refused}. since the start: {} are open; see --max-connections and --max-connections-per-ip",
+            admission.open()
+        );
     }
 }
 
@@ -171,14 +199,16 @@ pub async fn serve(shard: Arc<Shard>, grpc: Grpc, mut inbox: Inbox) {
 async fn connection(shard: Arc<Shard>, grpc: Grpc, accepted: Accepted) {
     // Whoever connects and says nothing costs a socket for this long and no more.
     let limit = shard.shared().config.start_timeout;
-    let Ok(opened) = timeout(limit, open::open(accepted)).await else {
+    let Accepted { stream, tls, place: _place } = accepted;
+    let Ok(opened) = timeout(limit, open::open(stream, tls)).await else {
         return tracing::debug!("connection closed: nothing was said within {limit:?}");
     };
     let Some((io, http2)) = opened else { return };
-    let peer = Peer::new(shard.shared().clock);
+    let peer = Peer::new(shard.shared().clock, shard.shared().config.idle_timeout);
     let io = Heard::new(io, Arc::clone(&peer));
     if http2 {
-        http2::serve(shard, grpc, io, peer).await;
+        let max_streams = shard.shared().config.http2_max_streams;
+        http2::serve(shard, grpc, io.with_frames(max_streams), peer).await;
     } else {
         http1::serve(shard, io, peer).await;
     }

@@ -6,9 +6,13 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt},
     time::sleep,
 };
+use tokio_rustls::TlsAcceptor;
 
-use super::{Accepted, peer::Io};
-use crate::{dialect, runtime::wire::Wire};
+use super::peer::Io;
+use crate::{
+    dialect,
+    runtime::wire::{Parked, Wire},
+};
 
 /// How an HTTP/2 connection begins, and no HTTP/1.1 request does.
 const HTTP2: &[u8; 4] = b"PRI ";
@@ -20,8 +24,7 @@ const PLAIN_ON_TLS: &[u8] =
     this port speaks TLS: take wss:// or https:// for it\n";
 
 /// Takes a connection over, and finds out whether it speaks HTTP/2. None when it is over already.
-pub(super) async fn open(accepted: Accepted) -> Option<(Io, bool)> {
-    let Accepted { stream, tls } = accepted;
+pub(super) async fn open(stream: Parked, tls: Option<TlsAcceptor>) -> Option<(Io, bool)> {
     let mut stream = match stream.resume() {
         Ok(stream) => stream,
         Err(error) => {

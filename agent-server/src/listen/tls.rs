@@ -1,6 +1,6 @@
-//! What the TLS port shows its clients, and what it asks of them.
+//! What the ports that speak TLS show their clients, and what they ask of them.
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{net::IpAddr, path::Path, sync::Arc};
 
 use anyhow::{Context, ensure};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
@@ -16,33 +16,52 @@ use tokio_rustls::{
 
 use crate::config::{Identity, TlsConfig};
 
-/// In the order of our liking: who can speak both gets HTTP/2.
-const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+/// Of the session port, in the order of our liking: who can speak both gets HTTP/2.
+pub const SESSIONS: &[&[u8]] = &[b"h2", b"http/1.1"];
+/// Of the admin port.
+pub const ADMIN: &[&[u8]] = &[b"http/1.1"];
 
-/// The acceptor of a port that is bound to `address`. Writes the certificate that it makes, if it makes one.
-pub fn acceptor(config: &TlsConfig, address: SocketAddr) -> anyhow::Result<TlsAcceptor> {
-    let provider = Arc::new(ring::default_provider());
-    let (chain, key) = match &config.identity {
-        Identity::Files { cert, key } => (certificates(cert)?, private_key(key)?),
-        Identity::SelfSigned(file) => self_signed(file, address)?,
-    };
-    let verifier = match &config.client_ca {
-        None => Arc::new(NoClientAuth),
-        Some(file) => client_verifier(file, &provider)?,
-    };
-    let mut server = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .context("failed to choose the versions of TLS")?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)
-        .map_err(|error| match (error, &config.identity) {
-            (Error::InconsistentKeys(_), Identity::Files { cert, key }) => {
-                anyhow::anyhow!("tls_key {} does not belong to the certificate in {}", key.display(), cert.display())
-            }
-            (error, _) => anyhow::anyhow!("failed to use the certificate of the TLS port: {error}"),
-        })?;
-    server.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
-    Ok(TlsAcceptor::from(Arc::new(server)))
+/// Certificate, key and rules, read once for all ports.
+pub struct Tls(ServerConfig);
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// For ports at these addresses. Writes the certificate that it makes, if it makes one.
+    pub fn load(config: &TlsConfig, addresses: &[IpAddr]) -> anyhow::Result<Self> {
+        let provider = Arc::new(ring::default_provider());
+        let (chain, key) = match &config.identity {
+            Identity::Files { cert, key } => (certificates(cert)?, private_key(key)?),
+            Identity::SelfSigned(file) => self_signed(file, addresses)?,
+        };
+        let verifier = match &config.client_ca {
+            None => Arc::new(NoClientAuth),
+            Some(file) => client_verifier(file, &provider)?,
+        };
+        let server = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .context("failed to choose the versions of TLS")?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(|error| match (error, &config.identity) {
+                (Error::InconsistentKeys(_), Identity::Files { cert, key }) => {
+                    anyhow::anyhow!("tls_key {} does not belong to the certificate in {}", key.display(), cert.display())
+                }
+                (error, _) => anyhow::anyhow!("failed to use the certificate for TLS: {error}"),
+            })?;
+        Ok(Self(server))
+    }
+
+    /// The acceptor of a port that speaks these protocols.
+    pub fn acceptor(&self, protocols: &[&[u8]]) -> TlsAcceptor {
+        let mut server = self.0.clone();
+        server.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        TlsAcceptor::from(Arc::new(server))
+    }
 }
 
 fn certificates(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
@@ -70,11 +89,12 @@ fn client_verifier(
 }
 
 /// A new key, and a certificate of its own for this machine's names of itself. Its PEM goes to `file`.
-fn self_signed(file: &Path, address: SocketAddr) -> anyhow::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+fn self_signed(file: &Path, addresses: &[IpAddr]) -> anyhow::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
     let mut names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-    let own = address.ip().to_string();
-    if !address.ip().is_unspecified() && !names.contains(&own) {
-        names.push(own);
+    for own in addresses.iter().filter(|ip| !ip.is_unspecified()).map(ToString::to_string) {
+        if !names.contains(&own) {
+            names.push(own);
+        }
     }
     let make = || {
         let key = KeyPair::generate()?;

@@ -20,6 +20,10 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 pub struct Extra {
     /// Connections accepted.
     pub connections: u64,
+    /// Connections open.
+    pub open: u64,
+    /// Connections closed unheard.
+    pub turned_away: u64,
     /// Connections given up because the peer went silent.
     pub silent: u64,
     /// Streams given up because the client did not read the end of its session.
@@ -72,6 +76,8 @@ impl Collector for Scrape {
         out.counter("agent_server_frames_sent", "Audio frames sent", [([], s.frames_out)])?;
         out.counter("agent_server_events_dropped", "Events dropped because the client does not read", [([], extra.dropped)])?;
         out.counter("agent_server_connections", "Connections accepted", [([], extra.connections)])?;
+        out.gauge("agent_server_connections_open", "Connections open", [([], extra.open as i64)])?;
+        out.counter("agent_server_connections_refused", "Connections closed unheard: too many were open", [([], extra.turned_away)])?;
         out.counter("agent_server_connections_silent", "Connections given up because the peer went silent", [([], extra.silent)])?;
         out.counter("agent_server_streams_unread", "Streams given up because the client did not read the end", [([], extra.unread)])?;
 
@@ -172,7 +178,15 @@ mod tests {
             defects: BTreeMap::from([("ghost".to_owned(), 1)]),
             faults: BTreeMap::from([("vad_drop".to_owned(), 2)]),
         };
-        let extra = Extra { connections: 1, silent: 0, unread: 0, dropped: 7, refused: BTreeMap::from([(ErrorCode::NotStarted, 2)]) };
+        let extra = Extra {
+            connections: 1,
+            open: 0,
+            turned_away: 0,
+            silent: 0,
+            unread: 0,
+            dropped: 7,
+            refused: BTreeMap::from([(ErrorCode::NotStarted, 2)]),
+        };
         let text = text(snapshot, extra);
         for line in [
             "agent_server_sessions_started_total 5",

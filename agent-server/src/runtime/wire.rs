@@ -4,6 +4,7 @@ use std::{
     fmt,
     future::poll_fn,
     io,
+    net::IpAddr,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -100,15 +101,15 @@ impl Parked {
 
 /// A bound port.
 pub trait Listen {
-    /// The next connection.
-    fn accept(&self) -> impl Future<Output = io::Result<Wire>> + Send;
+    /// The next connection, and where it is from.
+    fn accept(&self) -> impl Future<Output = io::Result<(Wire, IpAddr)>> + Send;
 }
 
 impl Listen for TcpListener {
-    async fn accept(&self) -> io::Result<Wire> {
-        let (stream, _) = TcpListener::accept(self).await?;
+    async fn accept(&self) -> io::Result<(Wire, IpAddr)> {
+        let (stream, from) = TcpListener::accept(self).await?;
         stream.set_nodelay(true)?;
-        Ok(Wire::Tcp(stream))
+        Ok((Wire::Tcp(stream), from.ip()))
     }
 }
 

@@ -48,7 +48,7 @@ impl Session {
                 self.check_response(response).map(|()| self.truncated(response, heard_ms, now, out))
             }
             // A mock's bot waits for neither.
-            ClientEvent::Played { .. } | ClientEvent::Digit(_) => Ok(()),
+            ClientEvent::Played { .. } | ClientEvent::GiveUp { .. } | ClientEvent::Digit(_) => Ok(()),
             ClientEvent::BargeIn { response, heard_ms } => self.stop(response, ResponseStatus::Interrupted, Some(heard_ms), now, out),
             ClientEvent::Cancel { response } => self.stop(response, ResponseStatus::Cancelled, None, now, out),
             ClientEvent::ToolResult { call_id, output, .. } => {

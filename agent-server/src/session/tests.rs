@@ -197,6 +197,7 @@ fn word(effect: &Effect) -> Option<String> {
             // Steps that only some dialects name: they have tests of their own.
             ServerEvent::Committed { .. } | ServerEvent::Answering { .. } | ServerEvent::AnswerDropped { .. } => return None,
             ServerEvent::Mark { name } => format!("mark {name}"),
+            ServerEvent::Resumable { handle } => format!("resumable {handle}"),
             ServerEvent::GoingAway { left_ms } => format!("going away in {left_ms}ms"),
             ServerEvent::Accepted(_) => "accepted".to_owned(),
             ServerEvent::Speech(m) => format!("speech {} {}", if m.started { "from" } else { "to" }, m.timestamp_us / 1_000),

@@ -60,6 +60,8 @@ pub(super) struct Trouble {
 
 #[derive(Debug)]
 struct Leftover {
+    /// Of an answer that was dropped before it began: what it answers, until it begins all the same.
+    dropped: Option<TurnId>,
     response: ResponseId,
     phrase: u32,
     sent: u32,
@@ -184,20 +186,39 @@ impl Session {
         trouble.silent
     }
 
-    /// Something under way is closed before its time, by an interruption or a cancel. What is played of it after that is stale.
+    /// Something under way is closed before its time, by an interruption or a cancel. What is played of it after that is stale, be it an
+    /// answer that had not begun.
     pub(super) fn close_early(&mut self, old: State, status: ResponseStatus, heard_ms: Option<u32>, now: Micros, out: &mut Vec<Effect>) {
-        let stopped = match &old {
-            State::AgentSpeaking(speaking) => Some((speaking.response, speaking.composition.phrase, speaking.sent, speaking.sent_ms())),
-            _ => None,
+        let lasts = Duration::from_micros(STALE_US.0 + scramble(mix(self.config.seed, self.number, self.responses)) % STALE_US.1);
+        let (leftover, sent_ms) = match &old {
+            State::AgentSpeaking(speaking) => {
+                let Speaking { response, ref composition, sent, .. } = **speaking;
+                let leftover = Leftover { dropped: None, response, phrase: composition.phrase, sent, next: now, until: now + lasts };
+                (Some(leftover), speaking.sent_ms())
+            }
+            State::Thinking { reply, until } => {
+                let of = |(turn, phrase)| {
+                    let next = (*until).max(now);
+                    Leftover { dropped: Some(turn), response: ResponseId(0), phrase, sent: 0, next, until: next + lasts }
+                };
+                (reply.would_say().map(of), 0)
+            }
+            _ => (None, 0),
         };
         old.close(status, heard_ms, now, out);
-        let seed = mix(self.config.seed, self.number, self.responses);
-        let (Some(trouble), Some((response, phrase, sent, sent_ms))) = (self.trouble.as_deref_mut(), stopped) else { return };
-        trouble.stopped = (response, sent_ms);
+        let (Some(trouble), Some(leftover)) = (self.trouble.as_deref_mut(), leftover) else { return };
+        let (response, begun) = (leftover.response, leftover.dropped.is_none());
+        if begun {
+            trouble.stopped = (response, sent_ms);
+        }
         if trouble.fates.has(FaultKind::StaleAudioAfterBargeIn) && trouble.ghost.is_none() {
-            let lasts = STALE_US.0 + scramble(seed) % STALE_US.1;
-            trouble.leftover = Some(Leftover { response, phrase, sent, next: now, until: now + Duration::from_micros(lasts) });
-            out.push(Effect::Fault(FaultKind::StaleAudioAfterBargeIn));
+            trouble.leftover = Some(leftover);
+            if begun {
+                out.push(Effect::Fault(FaultKind::StaleAudioAfterBargeIn));
+            }
+        }
+        if !begun {
+            return;
         }
         if let Some(heard_ms) = heard_ms {
             self.truncated(response, heard_ms, now, out);
@@ -282,6 +303,14 @@ impl Session {
         let (voice, format, accepted) = (self.voice, self.output, self.accepted);
         let Some(trouble) = self.trouble.as_deref_mut() else { return };
         let Some(leftover) = &mut trouble.leftover else { return };
+        if leftover.next <= now
+            && let Some(turn) = leftover.dropped.take()
+        {
+            self.responses += 1;
+            leftover.response = ResponseId(self.responses);
+            out.push(Effect::Fault(FaultKind::StaleAudioAfterBargeIn));
+            out.push(Effect::Send(ServerEvent::ResponseStart { response: leftover.response, turn, text: String::new() }));
+        }
         while leftover.next <= now && leftover.next < leftover.until {
             out.push(Effect::Send(ServerEvent::Audio(frame(leftover, voice, format, accepted, self.frames_out))));
             leftover.sent += 1;

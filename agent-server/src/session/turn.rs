@@ -507,6 +507,13 @@ impl Reply {
         Self { turn, composition, hint: None, said: String::new(), last_transcript: Micros::NEVER }
     }
 
+    /// What would be spoken next, and the turn that it answers; none when a tool comes first, or the user's words were not told yet: who goes on so
+    /// soon only paused.
+    pub(super) fn would_say(&self) -> Option<(TurnId, u32)> {
+        let told = self.last_transcript == Micros::NEVER;
+        (told && self.composition.tool.is_none()).then_some((self.turn, self.composition.phrase))
+    }
+
     /// Sends the final transcript, once.
     fn transcribe(&mut self, out: &mut Vec<Effect>) {
         if self.last_transcript != Micros::NEVER {

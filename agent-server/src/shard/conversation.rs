@@ -237,6 +237,7 @@ const fn name(event: &ClientEvent) -> &'static str {
         ClientEvent::Respond(_) => "a wish for an answer",
         ClientEvent::Truncate { .. } => "a truncation",
         ClientEvent::Played { .. } => "a mark",
+        ClientEvent::GiveUp { .. } => "an end that did not come",
         ClientEvent::Digit(_) => "a digit",
         ClientEvent::Hint(_) => "`hint`",
         ClientEvent::BargeIn { .. } => "`barge_in`",

@@ -14,8 +14,10 @@ use proto::frame::ErrorCode;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    admin,
     config::ServerConfig,
     fault::{Defects, Faults},
+    listen::{self, Admission},
     processor::Processor,
     report::reporter::Board,
     runtime::clock::Clock,
@@ -64,6 +66,8 @@ pub struct Shared {
     pub refused: Mutex<BTreeMap<ErrorCode, u64>>,
     /// The latest report of load.
     pub board: Board,
+    /// The connections that are open.
+    pub admission: Arc<Admission>,
 }
 
 impl Shared {
@@ -81,6 +85,11 @@ impl Shared {
             session: Arc::new(config.session(&backend_id, &boot_id)),
             processor: config.cost.is_virtual().then(|| Mutex::new(Processor::new(config.report.cores, clock.now()))),
             board: Board::new(&config.report),
+            admission: Admission::new(
+                config.max_connections,
+                config.max_connections_per_ip,
+                listen::files_for_connections(admin::CONNECTIONS_MAX),
+            ),
             config,
             sessions,
             defects: wrongs.defects,

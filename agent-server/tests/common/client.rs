@@ -258,6 +258,11 @@ impl Grpc {
         let _ = self.send.as_mut().unwrap().send_data(bytes, false);
     }
 
+    /// As they are: no message need come of it.
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.send(Bytes::copy_from_slice(bytes));
+    }
+
     /// Messages in one write.
     pub fn send_together(&mut self, messages: &[Vec<u8>]) {
         let all: Vec<u8> = messages.iter().flat_map(|m| framed(m)).collect();

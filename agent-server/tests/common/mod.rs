@@ -27,13 +27,20 @@ pub struct Server {
     pub address: SocketAddr,
     pub tls_address: Option<SocketAddr>,
     pub admin: SocketAddr,
+    /// What the admin port wants to be shown.
+    admin_headers: String,
 }
 
 impl Server {
     /// On free ports, with quick agents, and these flags.
     pub fn start(flags: &[&str]) -> Self {
+        Self::start_alone(&[&["--listen=127.0.0.1:0"], flags].concat())
+    }
+
+    /// As [`Self::start`], without an address.
+    pub fn start_alone(flags: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_agent-server"))
-            .args(["serve", "--listen=127.0.0.1:0", "--shards=2", "--think=20ms", "--stop-on-stdin-eof"])
+            .args(["serve", "--shards=2", "--think=20ms", "--stop-on-stdin-eof"])
             .args(flags)
             .env("AGENT_SERVER_LOG", "warn")
             .stdin(Stdio::piped())
@@ -47,7 +54,9 @@ impl Server {
         assert_eq!(ready["pid"], child.id());
         let address = |key: &str| ready[key].as_str().unwrap().parse().unwrap();
         let tls_address = ready.get("tls_address").map(|_| address("tls_address"));
-        Self { address: address("address"), tls_address, admin: address("admin"), stdin: child.stdin.take(), child }
+        let token = flags.iter().find_map(|flag| flag.strip_prefix("--admin-token="));
+        let admin_headers = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
+        Self { address: address("address"), tls_address, admin: address("admin"), admin_headers, stdin: child.stdin.take(), child }
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {
@@ -67,7 +76,7 @@ impl Server {
 
     /// Status code and body.
     pub fn request(&self, method: &str, path: &str) -> (u16, String) {
-        http(self.admin, method, path, "")
+        http(self.admin, method, path, &self.admin_headers)
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> T {

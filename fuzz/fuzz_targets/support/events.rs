@@ -87,7 +87,9 @@ impl From<Server<'_>> for ServerEvent {
             }
             Server::Mark(name) => Self::Mark { name: name.to_owned() },
             Server::GoingAway(left_ms) => Self::GoingAway { left_ms },
-            Server::Error(message, fatal) => Self::Error(SessionError { code: ErrorCode::InvalidArgument, message: message.to_owned(), fatal }),
+            Server::Error(message, fatal) => {
+                Self::Error(SessionError { code: ErrorCode::InvalidArgument, message: message.to_owned(), fatal })
+            }
             Server::Ended(n) => Self::Ended(SessionEnded {
                 outcome: Outcome::ALL[usize::from(n) % Outcome::ALL.len()],
                 duration_ms: 0,

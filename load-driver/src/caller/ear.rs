@@ -12,7 +12,10 @@ use proto::{
     time::Micros,
 };
 
-use super::playout::{JITTER_BUFFER_US, Playout, audible};
+use super::{
+    mouth::after,
+    playout::{JITTER_BUFFER_US, Playout, audible},
+};
 
 /// A response that nobody names is over when nothing of it was heard for so long: longer than a voice pauses between sentences and than a
 /// synthesiser takes for its next one, and short enough for a conversation.
@@ -37,6 +40,8 @@ pub(super) enum Heard {
     Current {
         /// Whether it can be heard.
         voice: Voice,
+        /// When the first of it that can be heard is played.
+        played: Micros,
         /// Came after its playout deadline, which was this.
         late: Option<Micros>,
     },
@@ -173,22 +178,25 @@ impl Ear {
         if response.0 != self.response || response.0 <= self.ended {
             return Heard::Old;
         }
-        let voice = match self.audible {
-            true => Voice::More,
-            false if audible(format, &audio.payload) => Voice::First,
-            false => Voice::Silent,
+        let (voice, into) = if self.audible {
+            (Voice::More, 0)
+        } else {
+            audible(format, &audio.payload).map_or((Voice::Silent, 0), |into| (Voice::First, into))
         };
+        let played = after(self.playout.place(now), into);
         self.audible |= voice == Voice::First;
         let late = self.playout.take(duration, now);
         self.stream.add(duration, true, now);
         if voice != Voice::Silent {
             self.playout.voiced(duration, now);
         }
-        Heard::Current { voice, late }
+        Heard::Current { voice, played, late }
     }
 
     fn hear_unnamed(&mut self, audio: &AgentAudio, format: AudioFormat, duration: u64, now: Micros) -> Heard {
-        let loud = audible(format, &audio.payload);
+        let heard = audible(format, &audio.payload);
+        let loud = heard.is_some();
+        let played = after(self.playout.place(now), heard.unwrap_or(0));
         let first = !self.unnamed.active;
         if first && !loud {
             self.playout.idle(duration, now);
@@ -209,14 +217,14 @@ impl Ear {
             true => Voice::More,
             false => Voice::Silent,
         };
-        Heard::Current { voice, late }
+        Heard::Current { voice, played, late }
     }
 
     /// Audio that is played though it belongs to what was interrupted; true when it can be heard.
     pub(super) fn hear_late(&mut self, audio: &AgentAudio, format: AudioFormat, now: Micros) -> bool {
         let duration = format.duration_us(audio.payload.len());
-        let loud = audible(format, &audio.payload);
-        self.playout.idle(duration, now);
+        let loud = audible(format, &audio.payload).is_some();
+        self.playout.append(duration, now);
         if loud {
             self.playout.voiced(duration, now);
         }
@@ -284,6 +292,11 @@ impl Ear {
         self.unnamed.over.is_some_and(|over| spoke < over && self.began <= over + GOES_ON)
     }
 
+    /// The unnamed response that ended last was no answer: nothing goes on from it.
+    pub(super) fn forget_last(&mut self) {
+        self.unnamed.over = None;
+    }
+
     /// When the response under way began.
     pub(super) fn began(&self) -> Micros {
         self.began
@@ -293,7 +306,8 @@ impl Ear {
     pub(super) fn pace(&mut self) -> Option<(u64, u64)> {
         let Stream { first, last, before_us, .. } = std::mem::take(&mut self.stream);
         let wall = last.since(first?).as_micros() as u64;
-        (wall > 0).then_some((before_us, wall))
+        // What comes within a frame comes at once: how fast the network is, is no pace of the agent's.
+        (wall >= FRAME_US).then_some((before_us, wall))
     }
 
     /// When the last audio of the response came.

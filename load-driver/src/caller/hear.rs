@@ -9,6 +9,7 @@ use proto::{
 use super::{
     Action, Caller, Life,
     ear::Ear,
+    life::explain,
     mouth::after,
     playout::JITTER_BUFFER_US,
     turn::{Audible, Tool, tool_result},
@@ -22,7 +23,10 @@ use crate::{
 impl Caller {
     pub(super) fn hear(&mut self, event: ServerEvent, now: Micros, out: &mut Vec<Action>) {
         match event {
-            ServerEvent::Accepted(_) => self.end(Finish::Lost(FailureCause::Protocol), true, now, out),
+            ServerEvent::Accepted(_) => {
+                explain("the server accepted the session a second time".to_owned(), out);
+                self.end(Finish::Lost(FailureCause::Protocol), true, now, out);
+            }
             ServerEvent::Speech(marker) if marker.started => self.hear_interest(now, out),
             ServerEvent::Speech(_) => {
                 self.hear_endpoint(now, out);
@@ -51,7 +55,8 @@ impl Caller {
                     slip(out);
                 }
             }
-            ServerEvent::GoingAway { .. } => self.hear_going_away(now, out),
+            ServerEvent::Resumable { handle } => self.hear_handle(handle),
+            ServerEvent::GoingAway { left_ms } => self.hear_going_away(left_ms, now, out),
             ServerEvent::Error(error) if error.fatal => self.doom(error.code, now, out),
             ServerEvent::Error(_) => slip(out),
             ServerEvent::Ended(ended) => {
@@ -65,16 +70,25 @@ impl Caller {
         }
     }
 
-    /// The agent's first transcript or audible audio.
-    pub(super) fn hear_stream(&mut self, now: Micros, out: &mut Vec<Action>) {
+    /// The agent's first transcript or audible audio, heard `at` that time.
+    pub(super) fn hear_stream(&mut self, at: Micros, now: Micros, out: &mut Vec<Action>) {
         if !self.streamed {
             self.streamed = true;
-            self.measure_from_start(Metric::TimeToFirstStream, now, out);
+            self.measure_heard(self.since_start(Metric::TimeToFirstStream, at), now, out);
+        }
+    }
+
+    /// Measures what is heard at `sample.to`, now or later.
+    pub(super) fn measure_heard(&mut self, sample: Sample, now: Micros, out: &mut Vec<Action>) {
+        if sample.to <= now {
+            out.push(Action::Measure(sample));
+        } else {
+            self.ear.playout.will_be_heard(sample);
         }
     }
 
     fn hear_transcript(&mut self, turn: TurnId, last: bool, now: Micros, out: &mut Vec<Action>) {
-        self.hear_stream(now, out);
+        self.hear_stream(now, now, out);
         self.ear.understood(turn);
         let Some(open) = self.turn.as_mut().filter(|open| open.is(turn)) else { return };
         if let Some(onset) = open.onset.filter(|onset| onset.intended <= now && !open.transcript_first) {
@@ -97,16 +111,6 @@ impl Caller {
         if let Some(end) = open.end {
             open.endpointed = true;
             measure(Metric::Endpointing, end.intended, end.actual, now, out);
-        }
-    }
-
-    fn hear_going_away(&mut self, now: Micros, out: &mut Vec<Action>) {
-        out.push(Action::Count(Counter::GoingAways, 1));
-        if self.life == Life::Live {
-            self.ending = true;
-            if self.turn.is_none() {
-                self.say_goodbye(now, out);
-            }
         }
     }
 
@@ -167,11 +171,17 @@ impl Caller {
             self.settled(stopped, now, out);
         }
         self.end_greeting(response, status, now);
+        self.judge_early();
         let Some(open) = self.turn.as_mut().filter(|open| open.answer == Some(response)) else { return };
         // An unplanned call is answered at once: what is heard after it in the same response is the agent's word on the result already.
         let more_to_come =
             self.tool.as_ref().is_some_and(|tool| tool.planned || status == ResponseStatus::Completed && last_came <= tool.answered);
         if open.audible != Audible::Yes || more_to_come {
+            if open.audible == Audible::Early && Ear::is_unnamed(response) {
+                // It spoke into the user's words, and was no answer to them.
+                self.ear.forget_last();
+                out.push(Action::Count(Counter::ResponsesSpurious, 1));
+            }
             open.act_at = Micros::NEVER;
             open.answer = None;
             open.audible = Audible::NotYet;

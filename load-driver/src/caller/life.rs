@@ -7,7 +7,7 @@ use proto::{
     time::Micros,
 };
 
-use super::{Action, Caller, Life, sound::Greeting, stop::Stopped};
+use super::{Action, Caller, Life, moving::in_order, sound::Greeting, stop::Stopped, turn::Audible};
 use crate::{
     ledger::{FailureCause, Finish},
     plan::{EndKind, TurnDetection},
@@ -35,6 +35,7 @@ impl Caller {
             default_duration_ms: 0,
             idle_timeout_ms: 0,
             warning_ms: 0,
+            resume: self.plan.resumes.as_ref().map_or_else(String::new, |resumption| resumption.handle.clone()),
         })));
     }
 
@@ -42,10 +43,13 @@ impl Caller {
         match event {
             ServerEvent::Accepted(accepted) if self.life == Life::Starting => self.accept(accepted, now, out),
             ServerEvent::Error(error) if error.fatal => {
-                self.fail(FailureCause::of_error(error.code), true, out);
+                self.fail(FailureCause::of_refusal(&error), true, out);
             }
             ServerEvent::Error(_) => out.push(Action::Count(Counter::ServerErrors, 1)),
-            _ => self.fail(FailureCause::Protocol, true, out),
+            _ => {
+                explain("the server began to speak before it accepted the session".to_owned(), out);
+                self.fail(FailureCause::Protocol, true, out);
+            }
         }
     }
 
@@ -54,11 +58,20 @@ impl Caller {
         let idle_timeout_ms = accepted.idle_timeout_ms;
         // Whatever is wrong with it: from here on the server counts the session.
         out.push(Action::Accepted(accepted));
-        self.measure_from_start(Metric::SessionStartup, now, out);
+        let resumes = self.plan.resumes.clone();
+        if resumes.is_some() {
+            self.measure_from_start(Metric::Resumption, now, out);
+            out.push(Action::Count(Counter::SessionsResumed, 1));
+        } else {
+            self.measure_from_start(Metric::SessionStartup, now, out);
+        }
         self.life = Life::Live;
         self.watch.accepted(now);
         self.stop_by = Micros::NEVER;
-        if formats != (self.plan.scenario.service.input, self.plan.scenario.service.output) {
+        let asked = (self.plan.scenario.service.input, self.plan.scenario.service.output);
+        if formats != asked {
+            let words = format!("the server speaks {} and hears {} where {} and {} were asked for", formats.1, formats.0, asked.1, asked.0);
+            explain(words, out);
             self.end(Finish::Lost(FailureCause::Protocol), true, now, out);
             return;
         }
@@ -67,7 +80,9 @@ impl Caller {
             (Some(length), _) => now + length,
         };
         self.mouth.open(&self.plan.scenario, idle_timeout_ms, now);
-        if self.plan.scenario.service.agent.greets {
+        if let Some(resumption) = resumes {
+            self.take_up(&resumption, now, out);
+        } else if self.plan.scenario.service.agent.greets {
             self.greeting = Some(Box::new(Greeting::new(now + self.plan.scenario.response_timeout)));
         } else {
             self.next_turn(now, now, now, out);
@@ -76,7 +91,12 @@ impl Caller {
 
     /// A sample from the scheduled arrival and from the dial.
     pub(super) fn measure_from_start(&self, metric: Metric, now: Micros, out: &mut Vec<Action>) {
-        out.push(Action::Measure(Sample { metric, intended: self.plan.start, actual: self.dialed, to: now }));
+        out.push(Action::Measure(self.since_start(metric, now)));
+    }
+
+    /// From the scheduled arrival and from the dial.
+    pub(super) fn since_start(&self, metric: Metric, to: Micros) -> Sample {
+        Sample { metric, intended: self.plan.start, actual: self.dialed, to }
     }
 
     /// The deadline of the state of life has come.
@@ -86,8 +106,11 @@ impl Caller {
             Life::Dialling => self.fail(FailureCause::ConnectTimeout, true, out),
             Life::Starting => self.fail(FailureCause::StartTimeout, true, out),
             Life::Live if self.turn.is_none() || self.plan.end != EndKind::Graceful => self.end_as_planned(now, out),
-            Life::Live => self.ending = true,
-            Life::Leaving => self.end(Finish::Lost(FailureCause::Eof), true, now, out),
+            Life::Live => {
+                self.ending = true;
+                self.stay();
+            }
+            Life::Leaving => self.end(Finish::Lost(FailureCause::GoodbyeTimeout), true, now, out),
             Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), true, now, out),
             Life::Over => {}
         }
@@ -105,6 +128,7 @@ impl Caller {
 
     /// The end that the plan wants; it is no kill.
     pub(super) fn end_as_planned(&mut self, now: Micros, out: &mut Vec<Action>) {
+        self.stay();
         match self.plan.end {
             EndKind::Graceful | EndKind::KillWorker | EndKind::KillBackend => self.say_goodbye(now, out),
             kind => {
@@ -134,10 +158,11 @@ impl Caller {
 
     /// Nothing more is said or planned; a turn under way counts as interrupted.
     fn fall_silent(&mut self, now: Micros, out: &mut Vec<Action>) {
+        self.pack(now);
         self.mouth.flush(out);
         self.mouth.close();
         self.user_ends(now, out);
-        self.ear.playout.forget_marks();
+        self.ear.playout.forget();
         self.next = None;
         self.greeting = None;
         self.tool = None;
@@ -149,18 +174,28 @@ impl Caller {
 
     /// Over, after acceptance.
     pub(super) fn end(&mut self, finish: Finish, drop: bool, now: Micros, out: &mut Vec<Action>) {
+        self.hear_the_last(finish, now);
+        let cut = self.turn.take_if(|_| self.cut && !self.moving && self.life == Life::Live && in_order(finish));
+        if let Some(turn) = &cut {
+            // Who had no answer yet never gets one: that is no end of the session's, but the backend's.
+            let how = if turn.audible == Audible::Yes { Counter::TurnsInterrupted } else { Counter::TurnsMissed };
+            out.push(Action::Count(how, 1));
+        }
         self.fall_silent(now, out);
         if let Some(stop) = self.stop.take().filter(|stop| stop.settle() == Stopped::Yes) {
             Self::stopped(&stop, Stopped::Yes, now, out);
         }
         let verdict = self.watch.close(finish, now);
         out.extend(verdict.map(Action::Voice));
+        let finish = self.hand_over(finish, cut.is_some(), out);
         self.finish(Action::Ended(finish), drop, out);
     }
 
     /// Over, never accepted.
     pub(super) fn fail(&mut self, cause: FailureCause, drop: bool, out: &mut Vec<Action>) {
-        self.finish(Action::Failed(cause), drop, out);
+        // From the start on, what is refused is the handle.
+        let resuming = self.life == Life::Starting && self.plan.resumes.is_some();
+        self.finish(Action::Failed(if resuming { cause.of_resumption() } else { cause }), drop, out);
     }
 
     fn finish(&mut self, last: Action, drop: bool, out: &mut Vec<Action>) {
@@ -170,4 +205,9 @@ impl Caller {
         self.life = Life::Over;
         out.push(last);
     }
+}
+
+/// Says how the server broke the protocol.
+pub(super) fn explain(words: String, out: &mut Vec<Action>) {
+    out.push(Action::Explain(FailureCause::Protocol, words));
 }

@@ -13,6 +13,7 @@
 //! | live | planned end of an abrupt kind: length over, in mid-turn too, or conversation over | `Force`; **ended** (forced) |
 //! | live | planned end by a kill | talks on, from the top of the conversation if need be, until closed |
 //! | live | fatal error | says nothing more; leaving |
+//! | live | `GoingAway` | says goodbye between turns, or when the time that is left is nearly over; turns that were still due are missed |
 //! | live, leaving | `Ended` | **ended** (goodbye if we said ours and no fatal error came, else by server) |
 //! | live, leaving | closed; second `Accepted`; no `Ended` within 5 s | **ended** (lost) |
 //!
@@ -31,6 +32,12 @@
 //!
 //! What happened is known by response and turn numbers, so that a late answer to a missed turn never passes for the next one's. A
 //! response that begins before the user's speech is over can end the turn, but is no measure of `turn_response`.
+//! Where nobody names responses one that begins so is an answer only if it goes on well after the user, or has an onset of its own after a silence: an
+//! echo is none. An answer is heard when it is played, which for a burst is later than it came.
+//!
+//! # A conversation that goes on
+//! Where the plan has session resumption, what is left of the conversation when the backend goes away is packed before anything is forgotten, and
+//! handed over (`Resume`) with the end of the session, however that came: see `moving`. The caller of the next session begins with it.
 //!
 //! Every input first does what is due by its time, so that the order of ticks and events makes no difference.
 
@@ -39,6 +46,7 @@ mod faults;
 mod hear;
 mod life;
 mod mouth;
+mod moving;
 mod playout;
 mod sound;
 mod stop;
@@ -58,13 +66,14 @@ use self::{
     ear::Ear,
     faults::Watch,
     mouth::Mouth,
+    moving::Rest,
     sound::Greeting,
     stop::Stop,
     turn::{Next, Tool, Turn},
 };
 use crate::{
     ledger::{FailureCause, Finish},
-    plan::{EndKind, SessionPlan},
+    plan::{EndKind, Resumption, SessionPlan},
     record::{Counter, Sample},
 };
 
@@ -81,8 +90,12 @@ pub enum Action {
     Measure(Sample),
     /// Into the counters.
     Count(Counter, u64),
+    /// For people: in what way the server broke the protocol, before the failure that comes of it.
+    Explain(FailureCause, String),
     /// Into the book of voice faults: what the session was like. Just before the last action.
     Voice(crate::voice::Verdict),
+    /// The conversation goes on so in another session. Just before [`Self::Ended`].
+    Resume(Box<Resumption>),
     /// Into the ledger: accepted.
     Accepted(proto::frame::SessionAccepted),
     /// Into the ledger: over, after acceptance. The last action.
@@ -105,6 +118,7 @@ enum Life {
 
 /// One synthetic person in one session.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what was seen of the session, each by itself")]
 pub struct Caller {
     plan: SessionPlan,
     dialed: Micros,
@@ -132,6 +146,16 @@ pub struct Caller {
     owed: u32,
     stop: Option<Box<Stop>>,
     tool: Option<Box<Tool>>,
+    /// The backend goes away, and the conversation is to go on elsewhere.
+    moving: bool,
+    /// The backend ends the session, and the plan had more in mind.
+    cut: bool,
+    /// It did, in order, and the conversation went on nowhere.
+    cut_short: bool,
+    /// What the backend would go on from, as it said last.
+    handle: Option<Box<str>>,
+    /// What is left of the conversation, once the session is to end.
+    rest: Option<Box<Rest>>,
     /// Judges the backend as a voice agent.
     watch: Box<Watch>,
 }
@@ -140,6 +164,7 @@ pub struct Caller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     Life,
+    Heard,
     StopBy,
     SpeechEnd,
     Tool,
@@ -163,7 +188,8 @@ impl Caller {
             deadline: now + plan.scenario.start_timeout,
             stop_by: Micros::NEVER,
             ending: false,
-            streamed: false,
+            // What was measured of the conversation's begin is not measured again.
+            streamed: plan.resumes.is_some(),
             mouth: Mouth::new(),
             ear: Ear::default(),
             next: None,
@@ -176,6 +202,11 @@ impl Caller {
             owed: 0,
             stop: None,
             tool: None,
+            moving: false,
+            cut: false,
+            cut_short: false,
+            handle: None,
+            rest: None,
             watch: Box::new(Watch::new(&plan.scenario.service)),
             plan,
         }
@@ -218,7 +249,7 @@ impl Caller {
             Life::Over => {}
             Life::Dialling | Life::Starting => self.fail(cause, false, out),
             Life::Live | Life::Leaving => self.end(Finish::Lost(cause), false, now, out),
-            Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code)), false, now, out),
+            Life::Doomed(code) => self.end(Finish::Lost(FailureCause::ServerError(code).or_closed_for(cause)), false, now, out),
         }
     }
 
@@ -226,6 +257,7 @@ impl Caller {
     /// `deadline` at the latest. The server's answer is awaited for 5 s more.
     pub fn stop(&mut self, deadline: Micros, now: Micros, out: &mut Vec<Action>) {
         self.advance(now, out);
+        self.stay();
         match self.life {
             Life::Dialling => self.fail(FailureCause::Aborted, true, out),
             Life::Starting => {
@@ -265,6 +297,11 @@ impl Caller {
         self.mouth.speaking()
     }
 
+    /// The backend ended the session in order before its plan was over, and nothing goes on from it.
+    pub fn cut_short(&self) -> bool {
+        self.cut_short
+    }
+
     /// True once `Ended` or `Failed` was emitted.
     pub fn over(&self) -> bool {
         self.life == Life::Over
@@ -280,6 +317,7 @@ impl Caller {
         let missed = turn.filter(|_| tool == Micros::NEVER).map_or(Micros::NEVER, |turn| turn.deadline);
         let mut first = (self.deadline, Due::Life);
         for (at, due) in [
+            (self.ear.playout.heard_due(), Due::Heard),
             (self.stop_by, Due::StopBy),
             (self.mouth.speech_end_due(), Due::SpeechEnd),
             (tool, Due::Tool),
@@ -309,6 +347,7 @@ impl Caller {
             }
             match due {
                 Due::Life => self.life_due(now, out),
+                Due::Heard => out.extend(self.ear.playout.heard(at).map(Action::Measure)),
                 Due::StopBy => self.stop_due(now, out),
                 Due::SpeechEnd => self.speech_ended(out),
                 Due::Tool => self.answer_tool(at, out),

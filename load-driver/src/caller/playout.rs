@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use proto::{audio::AudioFormat, frame::FRAME_US, time::Micros};
 
 use super::mouth::after;
+use crate::record::Sample;
 
 /// Playout begins so long after a response's first audio: two frames, the least that hides the jitter of a paced sender.
 pub(crate) const JITTER_BUFFER_US: u64 = 2 * FRAME_US;
@@ -15,9 +16,10 @@ const AUDIBLE_RMS: f32 = 100.0;
 /// Marks that wait for their audio to be played; a backend that sets one with every frame has 80 s of it waiting then.
 const MAX_MARKS: usize = 4_096;
 
-/// Some frame of it can be heard.
-pub(super) fn audible(format: AudioFormat, payload: &[u8]) -> bool {
-    payload.chunks(format.frame_bytes()).any(|frame| format.rms(frame) >= AUDIBLE_RMS)
+/// How far into it the first frame is that can be heard, microseconds; none when there is none.
+pub(super) fn audible(format: AudioFormat, payload: &[u8]) -> Option<u64> {
+    let frames = payload.chunks(format.frame_bytes()).position(|frame| format.rms(frame) >= AUDIBLE_RMS)?;
+    Some(frames as u64 * FRAME_US)
 }
 
 /// What is played, and when.
@@ -28,9 +30,15 @@ pub(super) struct Playout {
     begun: bool,
     /// All that came is played by then: the deadline of what comes next.
     end: Micros,
+    /// The same without the jitter buffer: the queue that the sender itself has made.
+    queued: Micros,
+    /// When the silence of a line came last.
+    still: Micros,
     /// The user talks over it: it is no underrun when nothing comes.
     muted: bool,
     marks: VecDeque<(Micros, String)>,
+    /// What came and is heard only when what waits before it was played; thrown away with that, it is never heard.
+    unheard: Vec<Sample>,
     /// The voice in it, as far as it is known.
     voice_from: Micros,
     voice_end: Micros,
@@ -53,12 +61,33 @@ impl Playout {
         self.begun = true;
         self.received_us = self.received_us.saturating_add(duration_us);
         self.end = after(due.max(now), duration_us);
+        self.queue(duration_us, now);
         (now > due && !self.muted).then_some(due)
+    }
+
+    /// What came last begins to be played here, but for the jitter buffer: when it came, or behind what waits before it. To be asked before it is taken.
+    pub(super) fn place(&self, now: Micros) -> Micros {
+        self.queued.max(now)
+    }
+
+    fn queue(&mut self, duration_us: u64, now: Micros) {
+        self.queued = after(self.place(now), duration_us);
     }
 
     /// The silence of a line that is never still.
     pub(super) fn idle(&mut self, duration_us: u64, now: Micros) {
+        // In silence that comes in real time a player catches up: else the worst jitter of a call, the driver's own too, would be in all that follows.
+        if now.since(self.still).as_micros() as u64 * 2 >= duration_us {
+            self.queued = self.queued.min(now);
+        }
+        self.still = now;
+        self.append(duration_us, now);
+    }
+
+    /// Audio of no response that is known.
+    pub(super) fn append(&mut self, duration_us: u64, now: Micros) {
         self.end = after(self.end.max(now), duration_us);
+        self.queue(duration_us, now);
     }
 
     /// What was taken last holds voice.
@@ -76,6 +105,8 @@ impl Playout {
     pub(super) fn clear(&mut self, now: Micros) {
         self.received_us = self.received_us.saturating_sub(self.end.since(now).as_micros() as u64);
         self.end = self.end.min(now);
+        self.queued = self.queued.min(now);
+        self.unheard.retain(|sample| sample.to <= now);
         self.voice_end = self.voice_end.min(now);
         for mark in &mut self.marks {
             mark.0 = mark.0.min(now);
@@ -122,8 +153,26 @@ impl Playout {
         self.marks.pop_front().map(|(_, name)| name)
     }
 
-    /// Nobody waits for marks any more.
-    pub(super) fn forget_marks(&mut self) {
+    /// This is known once it was played.
+    pub(super) fn will_be_heard(&mut self, sample: Sample) {
+        self.unheard.push(sample);
+    }
+
+    /// When [`Self::heard`] is due.
+    pub(super) fn heard_due(&self) -> Micros {
+        self.unheard.iter().map(|sample| sample.to).min().unwrap_or(Micros::NEVER)
+    }
+
+    /// What was heard by `now`.
+    pub(super) fn heard(&mut self, now: Micros) -> impl Iterator<Item = Sample> {
+        let (heard, unheard) = std::mem::take(&mut self.unheard).into_iter().partition::<Vec<_>, _>(|sample| sample.to <= now);
+        self.unheard = unheard;
+        heard.into_iter()
+    }
+
+    /// Nobody listens any more.
+    pub(super) fn forget(&mut self) {
+        self.unheard = Vec::new();
         self.marks = VecDeque::new();
     }
 

@@ -13,15 +13,22 @@ use super::{
     ear::{Ear, Heard, Voice},
     hear::{measure, slip},
     stop::{Stop, Stopped},
-    turn::Audible,
+    turn::{Audible, Turn},
 };
 use crate::{
     plan::Act,
-    record::{Counter, Metric},
+    record::{Counter, Metric, Sample},
 };
 
 /// A pause that may be the agent's wait for a tool; between words it is shorter.
 const RESUMES: Duration = Duration::from_millis(200);
+
+/// After a sound that overlapped the user's, silence of this length makes the next one an onset of its own: longer than the hole of an echo that is late on
+/// its way.
+const OWN_ONSET: Duration = Duration::from_millis(500);
+/// What began while the user spoke, and that nobody names, is an answer only if it goes on for so long after the user: an echo, however long its
+/// way over networks and jitter buffers, is over by then, and so is an "uh-huh".
+const GOES_BEYOND: Duration = Duration::from_secs(1);
 
 /// The agent speaks first: nobody is answered, and the conversation begins when it was heard out.
 #[derive(Debug)]
@@ -75,7 +82,7 @@ impl Caller {
                 self.expect_answer(response);
             }
         }
-        let pause = now - self.ear.last_heard();
+        let heard_before = self.ear.last_heard();
         match self.ear.hear(response, audio, format, now) {
             Heard::Stale => {
                 out.push(Action::Count(Counter::StaleFrames, 1));
@@ -83,7 +90,7 @@ impl Caller {
             }
             Heard::Old => self.hear_of_stopped(response, now, out),
             Heard::Idle => {}
-            Heard::Current { voice, late } => {
+            Heard::Current { voice, played, late } => {
                 if let Some(due) = late {
                     measure(Metric::AudioGap, due, due, now, out);
                     out.push(Action::Count(Counter::Underruns, 1));
@@ -96,15 +103,15 @@ impl Caller {
                 match voice {
                     Voice::Silent => {}
                     Voice::First => {
-                        self.hear_first(response, now, out);
-                        self.hear_answer(response, now, out);
+                        self.hear_first(response, played, now, out);
+                        self.hear_answer(response, played, heard_before, now, out);
                     }
                     Voice::More => {
                         // What goes on after a pause may be what the agent has to say to a tool's result.
-                        if pause >= RESUMES && Ear::is_unnamed(response) {
-                            self.hear_resumption(now, out);
+                        if now - heard_before >= RESUMES && Ear::is_unnamed(response) {
+                            self.hear_resumption(played, now, out);
                         }
-                        self.hear_answer(response, now, out);
+                        self.hear_answer(response, played, heard_before, now, out);
                     }
                 }
             }
@@ -143,18 +150,19 @@ impl Caller {
     }
 
     /// What follows a tool's result is the agent's resumption; true when there was one.
-    fn hear_resumption(&mut self, now: Micros, out: &mut Vec<Action>) -> bool {
+    fn hear_resumption(&mut self, played: Micros, now: Micros, out: &mut Vec<Action>) -> bool {
         let tool = self.tool.take_if(|tool| tool.due == Micros::NEVER);
         if let Some(tool) = &tool {
-            measure(Metric::ToolRoundTrip, tool.received, tool.received, now, out);
+            let (intended, actual) = (tool.received, tool.received);
+            self.measure_heard(Sample { metric: Metric::ToolRoundTrip, intended, actual, to: played }, now, out);
         }
         tool.is_some()
     }
 
-    /// A response can be heard for the first time.
-    fn hear_first(&mut self, response: ResponseId, now: Micros, out: &mut Vec<Action>) {
-        self.hear_stream(now, out);
-        if self.hear_resumption(now, out) {
+    /// A response can be heard for the first time, once this is played.
+    fn hear_first(&mut self, response: ResponseId, played: Micros, now: Micros, out: &mut Vec<Action>) {
+        self.hear_stream(played, now, out);
+        if self.hear_resumption(played, now, out) {
             if Ear::is_unnamed(response) {
                 self.expect_answer(response);
             }
@@ -182,7 +190,8 @@ impl Caller {
         }
     }
 
-    fn hear_answer(&mut self, response: ResponseId, now: Micros, out: &mut Vec<Action>) {
+    /// Something of a response that may be the answer: played then, and heard of last before.
+    fn hear_answer(&mut self, response: ResponseId, played: Micros, heard_before: Micros, now: Micros, out: &mut Vec<Action>) {
         let unnamed = Ear::is_unnamed(response);
         if let Some(greeting) = self.greeting.as_mut().filter(|greeting| greeting.response == Some(response)) {
             greeting.deadline = if unnamed { Micros::NEVER } else { self.ear.wait_from(now) + self.plan.scenario.response_timeout };
@@ -192,21 +201,47 @@ impl Caller {
             open.audible = Audible::Early;
             return;
         };
-        if open.audible != Audible::Yes {
-            if open.audible == Audible::NotYet && !open.measured {
-                measure(Metric::TurnResponse, end.intended, end.actual, now, out);
+        if unnamed && open.audible == Audible::Early {
+            // An answer has an onset of its own, after the user's end and a silence.
+            if now - heard_before.max(end.actual) < OWN_ONSET {
+                self.judge_early();
+                return;
             }
+            open.audible = Audible::NotYet;
+        }
+        let mut heard = None;
+        if open.audible != Audible::Yes {
+            let first = open.audible == Audible::NotYet && !open.measured;
             open.audible = Audible::Yes;
             open.measured = true;
+            // Who speaks again anyhow has set the time already.
             if let Act::BargeIn { after, .. } | Act::Cancel { after } = &open.act {
-                open.act_at = now + *after;
+                open.act_at = played + *after;
             }
+            heard = first.then_some(Sample { metric: Metric::TurnResponse, intended: end.intended, actual: end.actual, to: played });
         } else if open.act_waits {
             open.act_waits = false;
             open.act_at = now;
         }
         // One that nobody names cannot dry up: it is over then.
         open.deadline = if unnamed { Micros::NEVER } else { self.ear.wait_from(now) + self.plan.scenario.response_timeout };
+        if let Some(sample) = heard {
+            self.measure_heard(sample, now, out);
+        }
+    }
+
+    /// What began while the user spoke goes on well after the user: an answer after all, but nobody knows since when.
+    pub(super) fn judge_early(&mut self) {
+        let until = self.ear.playout.voice_end();
+        let early = |open: &&mut Box<Turn>| open.audible == Audible::Early && open.answer.is_some_and(Ear::is_unnamed);
+        let Some(open) = self.turn.as_mut().filter(early) else { return };
+        let Some(beyond) = open.end.map(|end| end.actual + GOES_BEYOND).filter(|beyond| until >= *beyond) else { return };
+        open.audible = Audible::Yes;
+        open.measured = true;
+        open.deadline = Micros::NEVER;
+        if let Act::BargeIn { after, .. } | Act::Cancel { after } = &open.act {
+            open.act_at = beyond + *after;
+        }
     }
 
     /// A response with a name begins: the one without is over.

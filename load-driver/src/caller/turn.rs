@@ -94,34 +94,37 @@ pub(super) struct Tool {
 impl Caller {
     /// Plans the turn after one that was over at `over`, as was `known` then or later; or ends the session.
     pub(super) fn next_turn(&mut self, over: Micros, known: Micros, now: Micros, out: &mut Vec<Action>) {
-        if self.ending {
+        if self.ending && !self.moving {
             self.say_goodbye(now, out);
             return;
         }
-        let mut plan = self.plan.turn(self.turn_number);
-        if plan.is_none() {
-            match self.plan.end {
-                EndKind::KillWorker | EndKind::KillBackend => {
-                    self.turn_number = 0;
-                    plan = self.plan.turn(0);
-                }
-                _ => {
-                    self.end_as_planned(now, out);
-                    return;
-                }
-            }
+        self.next = self.upcoming(over, known).map(Box::new);
+        if self.next.is_none() {
+            self.end_as_planned(now, out);
+            return;
         }
-        self.next = plan.map(|plan| {
-            let at = match plan.wait {
-                Wait::After(wait) => over + wait,
-                Wait::At(at) => at,
-                Wait::Cycle(cycle) => self.last_begin.unwrap_or(over) + cycle,
-            };
-            // Turns of silence without length must not spin.
-            let soonest = if plan.says.is_none() && self.last_begin == Some(over) { after(over, FRAME_US) } else { known };
-            Box::new(Next { at: at.max(soonest), plan })
-        });
         self.turn_number = self.turn_number.wrapping_add(1);
+        if self.moving {
+            self.say_goodbye(now, out);
+        }
+    }
+
+    /// The turn after one that was over at `over`, as was `known` then or later; none when the conversation is over.
+    pub(super) fn upcoming(&mut self, over: Micros, known: Micros) -> Option<Next> {
+        let mut plan = self.plan.turn(self.turn_number);
+        if plan.is_none() && matches!(self.plan.end, EndKind::KillWorker | EndKind::KillBackend) {
+            self.turn_number = 0;
+            plan = self.plan.turn(0);
+        }
+        let plan = plan?;
+        let at = match plan.wait {
+            Wait::After(wait) => over + wait,
+            Wait::At(at) => at,
+            Wait::Cycle(cycle) => self.last_begin.unwrap_or(over) + cycle,
+        };
+        // Turns of silence without length must not spin.
+        let soonest = if plan.says.is_none() && self.last_begin == Some(over) { after(over, FRAME_US) } else { known };
+        Some(Next { at: at.max(soonest), plan })
     }
 
     pub(super) fn begin_turn(&mut self, now: Micros, out: &mut Vec<Action>) {
@@ -191,8 +194,12 @@ impl Caller {
         self.user_ends(edge.actual, out);
         if let Some(turn) = &mut self.turn {
             turn.end = Some(edge);
+            if let Act::SpeakAgain { after, .. } = &turn.act {
+                turn.act_at = edge.intended + *after;
+            }
             turn.deadline = edge.intended + self.plan.scenario.response_timeout;
         }
+        self.judge_early();
         if self.plan.scenario.commits() {
             out.push(Action::Send(ClientEvent::Commit));
             out.push(Action::Send(ClientEvent::Respond(ResponseWish::default())));
@@ -226,6 +233,11 @@ impl Caller {
     fn close_turn(&mut self, how: Counter, out: &mut Vec<Action>) {
         let turn = self.turn.take();
         let audible = turn.filter(|turn| turn.audible == Audible::Yes).and_then(|turn| turn.answer);
+        if how == Counter::TurnsMissed
+            && let Some(response) = audible.filter(|response| !Ear::is_unnamed(*response))
+        {
+            out.push(Action::Send(ClientEvent::GiveUp { response }));
+        }
         self.watch.turn_over(how == Counter::TurnsMissed, audible.map(|response| response.0));
         // An answer that is still to come is late, but answers somebody.
         if how == Counter::TurnsMissed || self.tool.take().is_some() {
@@ -239,14 +251,18 @@ impl Caller {
     pub(super) fn interrupt(&mut self, at: Micros, now: Micros, out: &mut Vec<Action>) {
         let Some(turn) = &mut self.turn else { return };
         turn.act_at = Micros::NEVER;
-        let Some(response) = turn.answer else { return };
+        let Some(response) = turn.answer else { return self.speak_again(at, out) };
         let unnamed = Ear::is_unnamed(response);
         if unnamed && self.ear.playout.voice_end() <= at {
             turn.act_waits = true;
             return;
         }
         let response_ms = turn.response_ms;
-        let act = std::mem::replace(&mut turn.act, Act::Listen);
+        let act = match std::mem::replace(&mut turn.act, Act::Listen) {
+            // The agent has begun: an interruption like any other.
+            Act::SpeakAgain { after, says } => Act::BargeIn { after, explicit: false, heard: None, says },
+            act => act,
+        };
         let sent = self.ear.only_played(response, now);
         let named = (!unnamed).then_some(response);
         let message = By::Message(Edge { intended: at, actual: now });
@@ -275,7 +291,7 @@ impl Caller {
                 self.ear.broken_into();
                 (By::Speech, Some(says))
             }
-            Act::BargeIn { says: None, .. } | Act::Listen | Act::Tool { .. } => return,
+            Act::BargeIn { says: None, .. } | Act::SpeakAgain { .. } | Act::Listen | Act::Tool { .. } => return,
         };
         // An older interruption whose settling this one overtakes.
         if let Some(older) = self.stop.take() {
@@ -297,6 +313,23 @@ impl Caller {
         } else if sent && let Some(turn) = &mut self.turn {
             turn.over_at = at;
         }
+    }
+
+    /// The user speaks again, and the agent has not begun: what it was asked before need not be answered any more. Nothing is said that could be
+    /// stopped, so that this is none of the interruptions that are measured.
+    fn speak_again(&mut self, at: Micros, out: &mut Vec<Action>) {
+        let Some(turn) = &mut self.turn else { return };
+        let Act::SpeakAgain { says: Some(says), .. } = &turn.act else { return };
+        let (says, response_ms) = (says.clone(), turn.response_ms);
+        if self.plan.scenario.commits() {
+            out.push(Action::Send(ClientEvent::BargeIn { response: None, heard_ms: 0 }));
+        }
+        out.push(Action::Count(Counter::TurnsInterrupted, 1));
+        // Begun before the agent hears of it, it answers somebody.
+        self.owed = self.owed.saturating_add(1);
+        self.watch.turn_dropped();
+        self.ask(says, Act::Listen, response_ms, at, out);
+        self.watch.asked(true, at);
     }
 
     /// The client throws away what waits to be played, and plays no more of it. Gives the milliseconds that were played.

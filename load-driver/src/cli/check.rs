@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use super::Printed;
 use crate::{
+    counters::Shows,
     plan::{Outline, Plan},
-    profile::{Loaded, Override, Source, open},
+    profile::{CounterKind, Counters, Loaded, Override, Source, open},
     run::{ReachArgs, reach, thresholds},
 };
 
@@ -47,6 +48,27 @@ pub fn check_with(source: &Source, overrides: &[Override], flags: &ReachArgs) ->
     Printed::ok(text)
 }
 
+/// What the source of the counters can prove, and what it cannot.
+fn counters_in_words(counters: &Counters) -> Vec<String> {
+    if counters.source == CounterKind::AgentServer {
+        return vec![format!(
+            "counters: agent-server, every {}: proves each session's count and end by its name, where the backend lists its ends",
+            counters.interval
+        )];
+    }
+    let shows = Shows::of(counters);
+    let per = if counters.sum { "all backends together" } else { "each backend" };
+    let mut lines =
+        vec![format!("counters: {}, {per}, every {}; proves {}", counters.source.name(), counters.interval, shows.proves().join("; "))];
+    lines.extend(shows.cannot_see().into_iter().map(|line| format!("counters cannot see: {line}")));
+    for ([map, name], value) in counters.connection.shown().values() {
+        if value.contains("${") {
+            lines.push(format!("counters.connection.{map}.{name}: {value}, from the environment at each look"));
+        }
+    }
+    lines
+}
+
 /// Who serves the sessions and when they begin, for people.
 fn summary(loaded: &Loaded, plan: &Plan) -> String {
     let profile = &loaded.profile;
@@ -57,6 +79,9 @@ fn summary(loaded: &Loaded, plan: &Plan) -> String {
     }
     if loaded.check_live().is_err() {
         text.push_str("these are too many for `run`: `simulate` takes them\n");
+    }
+    for line in counters_in_words(&profile.counters) {
+        _ = writeln!(text, "{line}");
     }
     match &profile.routing {
         Some(routing) => _ = writeln!(text, "routing: {routing}"),

@@ -1,7 +1,9 @@
 //! Subcommands.
 
 pub mod check;
+pub mod compare;
 pub mod profiles;
+pub mod report;
 pub mod schema;
 pub mod simulate;
 
@@ -16,7 +18,7 @@ use crate::{
     engine::{BalancerConfig, worker::Work},
     plan::Plan,
     profile::{self, Source},
-    report::Exit,
+    report::{Exit, Style},
     run::{self, ReachArgs, RunArgs},
 };
 
@@ -51,6 +53,10 @@ enum Command {
     },
     /// Runs a profile in virtual time, under each policy in turn, and compares them. Touches no network.
     Simulate(simulate::SimulateArgs),
+    /// Compares two runs of the same load: is the second one worse, or is it noise?
+    Compare(compare::CompareArgs),
+    /// Prints the report of a run again, from its results; also of one that is not over. Ends as that run did.
+    Report(report::ReportArgs),
     /// Prints the JSON Schema of a profile, for editors.
     Schema,
     /// Lists the shipped profiles.
@@ -78,7 +84,7 @@ impl Printed {
     }
 
     fn invalid(error: &dyn std::error::Error) -> Self {
-        Self { text: format!("{error}\n"), ok: false }
+        Self { text: Style::default().harmless(&format!("{error}\n")), ok: false }
     }
 
     /// A reader that went away has seen enough.
@@ -106,6 +112,9 @@ pub fn main() -> ExitCode {
     match cli.command {
         Command::Run(args) => {
             log_to_stderr();
+            for flag in args.reach.shown_secrets() {
+                tracing::warn!("{flag} shows a secret in the list of processes: write ${{NAME}}, an environment variable, in its place");
+            }
             match run::run(&args) {
                 Ok(exit) => exit.into(),
                 Err(error) => fail(&error.to_string(), error.exit),
@@ -116,6 +125,8 @@ pub fn main() -> ExitCode {
             Err(error) => Printed::invalid(&error).print(),
         },
         Command::Simulate(args) => simulate::simulate(&args),
+        Command::Compare(args) => compare::compare(&args),
+        Command::Report(args) => report::report(&args),
         Command::Schema => schema::schema().print(),
         Command::Profiles => profiles::profiles().print(),
         Command::Backend(args) => match agent_server::serve::run(*args) {
@@ -132,10 +143,18 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Prints and ends; a reader that went away has seen enough.
+fn emit(text: &str, exit: Exit) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&format!("failed to print: {error}"), Exit::InternalFault),
+        _ => exit.into(),
+    }
+}
+
 fn fail(message: &str, exit: Exit) -> ExitCode {
     // Profile errors come with their own heading. When even stderr is gone, the exit code still tells.
     let heading = if message.starts_with("error:") { "" } else { "error: " };
-    let _ = writeln!(io::stderr(), "{heading}{}", message.trim_end());
+    let _ = writeln!(io::stderr(), "{heading}{}", Style::default().harmless(message.trim_end()));
     exit.into()
 }
 

@@ -1,22 +1,17 @@
-//! Counters of an `agent-server`: plain HTTP/1.1 on its admin port, a connection for each poll.
+//! Counters of an `agent-server`: HTTP/1.1 on its admin port, a connection for each poll.
 
 use std::{future::Future, net::SocketAddr, pin::Pin, time::Duration};
 
+use ::http::StatusCode;
 use agent_server::{
     admin::wire::{EndRecord, EndsPage, SessionJson, SessionsPage, SnapshotJson},
     runtime::clock::Clock,
 };
-use bytes::Bytes;
-use http::{Request, StatusCode, header::HOST};
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 
-use super::{CounterError, CounterSample, CounterSource, PollResult};
+use super::{Access, CounterError, CounterSample, CounterSource, Observation, PollResult, http::Client, plausible};
 use crate::transport::Net;
 
-const MAX_BODY: usize = 16 << 20;
 const ENDS_PER_PAGE: usize = 10_000;
 const SESSIONS_PER_PAGE: usize = 1_000;
 /// More pages than any ring or registry here needs: a backend that never stops answering must not hold the poll.
@@ -30,6 +25,7 @@ pub struct AgentServerSource {
     clock: Clock,
     net: Net,
     timeout: Duration,
+    access: Access,
     boot_id: String,
     /// Next end to ask for.
     after: u64,
@@ -38,20 +34,31 @@ pub struct AgentServerSource {
 impl AgentServerSource {
     /// `backend` is the index into the targets, `timeout` bounds a whole poll.
     pub fn new(backend: usize, address: SocketAddr, clock: Clock, timeout: Duration) -> Self {
-        Self { backend, address, clock, net: Net::Tcp, timeout, boot_id: String::new(), after: 0 }
+        Self { backend, address, clock, net: Net::Tcp, timeout, access: Access::default(), boot_id: String::new(), after: 0 }
+    }
+
+    /// Asked in this way.
+    #[must_use]
+    pub fn with(self, access: Access) -> Self {
+        Self { access, ..self }
     }
 
     /// The same over another network.
-    pub fn over(mut self, net: Net) -> Self {
-        self.net = net;
-        self
+    #[must_use]
+    pub fn over(self, net: Net) -> Self {
+        Self { net, ..self }
     }
 
     async fn read(&mut self, registry: bool) -> PollResult {
-        let mut client = Client::connect(&self.net, self.address).await?;
+        let host = self.address.ip().to_string();
+        let to = (host.as_str(), self.address.port());
+        let mut client = Client::connect(&self.net, to, &self.address.to_string(), self.access.tls.as_ref()).await?;
+        client.authorize(self.access.authorization.clone());
         let asked_at_us = self.now_us();
-        let snapshot: SnapshotJson = client.get("/snapshot").await?.ok_or_else(|| client.status("/snapshot", StatusCode::NOT_FOUND))?;
+        let snapshot: SnapshotJson =
+            get(&mut client, "/snapshot").await?.ok_or_else(|| wrong_status(&client, "/snapshot", StatusCode::NOT_FOUND))?;
         let answered_at_us = self.now_us();
+        plausible::snapshot(&snapshot).map_err(|reason| garbage(&client, "/snapshot", reason))?;
         if snapshot.boot_id != self.boot_id {
             self.boot_id.clone_from(&snapshot.boot_id);
             self.after = 0;
@@ -62,17 +69,20 @@ impl AgentServerSource {
         if let Some((_, next)) = &ends {
             self.after = *next;
         }
-        Ok(CounterSample { backend: self.backend, asked_at_us, answered_at_us, snapshot, ends: ends.map(|(ends, _)| ends), sessions })
+        let ends = ends.map(|(ends, _)| ends);
+        let sample = CounterSample { backend: self.backend, asked_at_us, answered_at_us, snapshot, ends, sessions };
+        Ok(Observation::Snapshot(Box::new(sample)))
     }
 
     async fn ends(&self, client: &mut Client) -> Result<Option<(Vec<EndRecord>, u64)>, CounterError> {
         let (mut all, mut after) = (Vec::new(), self.after);
         for _ in 0..MAX_PAGES {
-            let Some(page) = client.get::<EndsPage>(&format!("/ends?after={after}&limit={ENDS_PER_PAGE}")).await? else { return Ok(None) };
+            let Some(page) = get::<EndsPage>(client, &format!("/ends?after={after}&limit={ENDS_PER_PAGE}")).await? else { return Ok(None) };
             // The process was replaced between two requests: its ends are another boot's.
             if page.boot_id != self.boot_id {
                 break;
             }
+            plausible::ends(&page.ends).map_err(|reason| garbage(client, "/ends", reason))?;
             let empty = page.ends.is_empty();
             all.extend(page.ends);
             if empty || page.next <= after {
@@ -104,7 +114,7 @@ async fn sessions(client: &mut Client) -> Result<Option<Vec<SessionJson>>, Count
     let mut all = Vec::new();
     let mut path = format!("/sessions?limit={SESSIONS_PER_PAGE}");
     for _ in 0..MAX_PAGES {
-        let Some(page) = client.get::<SessionsPage>(&path).await? else { return Ok(None) };
+        let Some(page) = get::<SessionsPage>(client, &path).await? else { return Ok(None) };
         all.extend(page.sessions);
         let Some(next) = page.next else { break };
         path = format!("/sessions?after={next}&limit={SESSIONS_PER_PAGE}");
@@ -112,63 +122,20 @@ async fn sessions(client: &mut Client) -> Result<Option<Vec<SessionJson>>, Count
     Ok(Some(all))
 }
 
-/// One connection; it and its driver task end with it.
-struct Client {
-    address: SocketAddr,
-    send: SendRequest<Empty<Bytes>>,
-    driver: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.driver.abort();
+/// `None` for 404: the backend does not offer this.
+async fn get<T: DeserializeOwned>(client: &mut Client, path: &str) -> Result<Option<T>, CounterError> {
+    let (status, body) = client.get(path, path, &[]).await?;
+    match status {
+        StatusCode::OK => serde_json::from_slice(&body).map(Some).map_err(|error| garbage(client, path, error.to_string())),
+        StatusCode::NOT_FOUND => Ok(None),
+        other => Err(wrong_status(client, path, other)),
     }
 }
 
-impl Client {
-    async fn connect(net: &Net, address: SocketAddr) -> Result<Self, CounterError> {
-        let socket = net.connect(address).await.map_err(|error| {
-            if error.kind() == std::io::ErrorKind::ConnectionRefused {
-                CounterError::Refused { address: address.to_string() }
-            } else {
-                CounterError::Broken { address: address.to_string(), reason: error.to_string() }
-            }
-        })?;
-        let (send, connection) = http1::handshake(TokioIo::new(socket)).await.map_err(|error| broken(address, &error))?;
-        // The request's own error tells what a broken connection means for the poll.
-        let driver = tokio::spawn(async move { drop(connection.await) });
-        Ok(Self { address, send, driver })
-    }
-
-    /// `None` for 404: the backend does not offer this.
-    async fn get<T: DeserializeOwned>(&mut self, path: &str) -> Result<Option<T>, CounterError> {
-        let garbage = |reason: String| CounterError::Garbage { address: self.address.to_string(), path: path.to_owned(), reason };
-        let request = Request::get(path)
-            .header(HOST, self.address.to_string())
-            .body(Empty::new())
-            .map_err(|error| garbage(format!("its pages cannot be asked for: {error}")))?;
-        self.send.ready().await.map_err(|error| broken(self.address, &error))?;
-        let response = self.send.send_request(request).await.map_err(|error| broken(self.address, &error))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_BODY).collect().await.map_err(|error| {
-            if error.is::<LengthLimitError>() {
-                CounterError::TooLarge { address: self.address.to_string(), path: path.to_owned(), limit: MAX_BODY }
-            } else {
-                CounterError::Broken { address: self.address.to_string(), reason: error.to_string() }
-            }
-        })?;
-        match status {
-            StatusCode::OK => serde_json::from_slice(&body.to_bytes()).map(Some).map_err(|error| garbage(error.to_string())),
-            StatusCode::NOT_FOUND => Ok(None),
-            other => Err(self.status(path, other)),
-        }
-    }
-
-    fn status(&self, path: &str, status: StatusCode) -> CounterError {
-        CounterError::Status { address: self.address.to_string(), path: path.to_owned(), status: status.as_u16() }
-    }
+fn wrong_status(client: &Client, path: &str, status: StatusCode) -> CounterError {
+    CounterError::Status { address: client.address().to_owned(), path: path.to_owned(), status: status.as_u16() }
 }
 
-fn broken(address: SocketAddr, error: &hyper::Error) -> CounterError {
-    CounterError::Broken { address: address.to_string(), reason: error.to_string() }
+fn garbage(client: &Client, path: &str, reason: String) -> CounterError {
+    CounterError::Garbage { address: client.address().to_owned(), path: path.to_owned(), reason }
 }

@@ -2,6 +2,8 @@
 
 use agent_server::admin::wire::{EndRecord, SessionJson, SnapshotJson};
 
+use super::counts::Counts;
+
 /// What a backend's counters said, and when the driver asked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CounterSample {
@@ -17,6 +19,28 @@ pub struct CounterSample {
     pub ends: Option<Vec<EndRecord>>,
     /// Live sessions by the backend's registry, when asked for and kept.
     pub sessions: Option<Vec<SessionJson>>,
+}
+
+/// One look at sums, which name no session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TotalsSample {
+    /// Number of the source.
+    pub source: usize,
+    /// The driver's unix clock before the counters were asked for, microseconds.
+    pub asked_at_us: u64,
+    /// The driver's unix clock when they had come.
+    pub answered_at_us: u64,
+    /// The sums.
+    pub counts: Counts,
+}
+
+/// What a look gave.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Observation {
+    /// Of a backend that names its sessions.
+    Snapshot(Box<CounterSample>),
+    /// Sums.
+    Totals(TotalsSample),
 }
 
 /// Why there is no sample.
@@ -37,7 +61,11 @@ pub enum CounterError {
         reason: String,
     },
     /// Another status than 200.
-    #[error("{address}{path} answered {status}: counters are expected there")]
+    #[error("{address}{path} answered {status}: {}", if *status == 401 {
+        "it wants its admin token; see `connection.admin_token` and --admin-token"
+    } else {
+        "counters are expected there"
+    })]
     Status {
         /// Asked.
         address: String,
@@ -74,4 +102,15 @@ pub enum CounterError {
         /// Waited.
         ms: u64,
     },
+    /// What was read does not hold the counters that the profile looks for.
+    #[error("{address}: {reason}")]
+    Unreadable {
+        /// Asked, without secrets.
+        address: String,
+        /// What, where, what to do.
+        reason: String,
+    },
+    /// It cannot be asked at all.
+    #[error("{0}")]
+    Unusable(String),
 }

@@ -14,12 +14,12 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
-use super::{AgentServerSource, CounterError, CounterSource};
+use super::{AgentServerSource, CounterError, CounterSample, CounterSource, Observation};
 
-type Answer = Arc<dyn Fn(&str) -> Option<(u16, String)> + Send + Sync>;
+pub(super) type Answer = Arc<dyn Fn(&str) -> Option<(u16, String)> + Send + Sync>;
 
 /// Answers what `answer` gives for a path with query; `None` never answers.
-async fn server(answer: Answer) -> SocketAddr {
+pub(super) async fn server(answer: Answer) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -41,8 +41,19 @@ async fn server(answer: Answer) -> SocketAddr {
     address
 }
 
-fn source(address: SocketAddr) -> AgentServerSource {
-    AgentServerSource::new(3, address, Clock::start(), Duration::from_secs(30))
+struct Looks(AgentServerSource);
+
+impl Looks {
+    async fn poll(&mut self, registry: bool) -> Result<CounterSample, CounterError> {
+        self.0.poll(registry).await.map(|seen| match seen {
+            Observation::Snapshot(sample) => *sample,
+            Observation::Totals(sample) => panic!("{sample:?}"),
+        })
+    }
+}
+
+fn source(address: SocketAddr) -> Looks {
+    Looks(AgentServerSource::new(3, address, Clock::start(), Duration::from_secs(30)))
 }
 
 fn snapshot(boot: &str, next_end: u64) -> SnapshotJson {
@@ -105,7 +116,7 @@ fn backend(state: Arc<Mutex<(String, u64)>>) -> Answer {
     })
 }
 
-fn seqs(sample: &super::CounterSample) -> Vec<u64> {
+fn seqs(sample: &CounterSample) -> Vec<u64> {
     sample.ends.as_ref().unwrap().iter().map(|end| end.seq).collect()
 }
 

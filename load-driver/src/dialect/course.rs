@@ -35,6 +35,8 @@ enum Response {
     Open(u32),
     /// The last one was interrupted: what still comes belongs to it.
     Interrupted,
+    /// The end of the last one, with so many messages of audio, is waited for no longer and may still come.
+    GivenUp(u32),
 }
 
 impl Course {
@@ -88,9 +90,25 @@ impl Course {
 
     /// The agent's answer is over, if there is one.
     pub(super) fn end_response(&mut self, status: ResponseStatus, to: &mut Exchange) {
-        if let Response::Open(frames) = self.response {
+        if let Response::Open(frames) | Response::GivenUp(frames) = self.response {
             self.response = if status == ResponseStatus::Completed { Response::None } else { Response::Interrupted };
             to.event(ServerEvent::ResponseEnd { response: ResponseId(self.responses), status, frames });
+        }
+    }
+
+    /// The end of this answer is waited for no longer: what is said from here on is of another. An end that still comes is its own.
+    pub(super) const fn give_up(&mut self, response: ResponseId) {
+        if let Response::Open(frames) = self.response
+            && response.0 == self.responses
+        {
+            self.response = Response::GivenUp(frames);
+        }
+    }
+
+    /// What was given up was over, or is being interrupted: where nobody can tell, no end of it is told.
+    pub(super) fn forget_given_up(&mut self) {
+        if matches!(self.response, Response::GivenUp(_)) {
+            self.response = Response::None;
         }
     }
 
@@ -106,7 +124,7 @@ impl Course {
         if payload.is_empty() {
             return;
         }
-        if self.response == Response::None {
+        if matches!(self.response, Response::None | Response::GivenUp(_)) {
             self.begin_response("", to);
         }
         if let Response::Open(frames) = &mut self.response {

@@ -23,6 +23,8 @@ pub(super) struct Dialogue {
     answered: u64,
     response: u64,
     speaking: bool,
+    /// The end of the last response is waited for no longer, and may still come.
+    given_up: bool,
     frames: u32,
     sequence: u64,
     media_us: u64,
@@ -31,7 +33,18 @@ pub(super) struct Dialogue {
 impl Dialogue {
     /// With an agent whose audio is of this format.
     pub(super) const fn new(output: AudioFormat) -> Self {
-        Self { output, turn: 0, turn_open: false, answered: 0, response: 0, speaking: false, frames: 0, sequence: 0, media_us: 0 }
+        Self {
+            output,
+            turn: 0,
+            turn_open: false,
+            answered: 0,
+            response: 0,
+            speaking: false,
+            given_up: false,
+            frames: 0,
+            sequence: 0,
+            media_us: 0,
+        }
     }
 
     /// Words of the user were understood: of this turn, and whether they are its first.
@@ -55,6 +68,7 @@ impl Dialogue {
     pub(super) fn audio(&mut self, payload: Bytes, stale: bool, to: &mut Exchange) {
         if !self.speaking && !stale {
             self.speaking = true;
+            self.given_up = false;
             self.frames = 0;
             self.response += 1;
             self.turn_open = false;
@@ -70,9 +84,17 @@ impl Dialogue {
         to.event(ServerEvent::Audio(audio));
     }
 
-    /// The response under way is over, if there is one.
+    /// The end of this response is waited for no longer: what is said from here on is of another. An end that still comes is its own.
+    pub(super) const fn give_up(&mut self, response: ResponseId) {
+        if self.speaking && response.0 == self.response {
+            self.speaking = false;
+            self.given_up = true;
+        }
+    }
+
+    /// The response under way is over, if there is one, or the one that was given up.
     pub(super) fn end(&mut self, status: ResponseStatus, to: &mut Exchange) {
-        if std::mem::take(&mut self.speaking) {
+        if std::mem::take(&mut self.speaking) | std::mem::take(&mut self.given_up) {
             to.event(ServerEvent::ResponseEnd { response: ResponseId(self.response), status, frames: self.frames });
         }
     }
@@ -80,7 +102,7 @@ impl Dialogue {
     /// The backend broke off whatever was said, and so is what is still being played.
     pub(super) fn interrupt(&mut self, to: &mut Exchange) {
         self.turn_open = false;
-        if self.speaking {
+        if self.speaking || self.given_up {
             self.end(ResponseStatus::Interrupted, to);
         } else {
             // No response is under way that could be named.

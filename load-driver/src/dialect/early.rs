@@ -67,6 +67,7 @@ fn bytes(event: &ServerEvent) -> usize {
         ServerEvent::ToolCall { call_id, name, arguments } => call_id.len() + name.len() + arguments.len(),
         ServerEvent::ToolCancel { call_id } => call_id.len(),
         ServerEvent::Mark { name } => name.len(),
+        ServerEvent::Resumable { handle } => handle.len(),
         _ => 0,
     }
 }

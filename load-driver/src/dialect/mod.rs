@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use proto::frame::{ClientEvent, MAX_NAME_BYTES, Outcome, ServerEvent, SessionEnded, SessionError};
 
-use self::early::Early;
+use self::{early::Early, unheard::Unheard};
 use crate::plan::{self, Protocol, Service};
 
 mod ces;
@@ -30,6 +30,7 @@ mod parting;
 mod pipecat;
 mod said;
 mod twilio;
+mod unheard;
 
 /// One message as a transport carries it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,6 +114,7 @@ pub struct Channel {
     backend: (String, String),
     exchange: Exchange,
     early: Early,
+    unheard: Unheard,
 }
 
 /// As both directions of a stream hold it.
@@ -127,6 +129,7 @@ impl Channel {
             backend: Default::default(),
             exchange: Exchange::default(),
             early: Early::new(service.dialect),
+            unheard: Unheard::default(),
         }
     }
 
@@ -159,7 +162,17 @@ impl Channel {
 
     /// The peer sent this.
     pub fn decode(&mut self, message: Wire) {
+        let shown = self.unheard.wants().then(|| unheard::shown(&message));
+        let before = self.exchange.events.len();
         self.dialect.decode(message, &mut self.exchange);
+        if let Some(shown) = shown {
+            self.unheard.said(shown, self.exchange.events.range(before..));
+        }
+    }
+
+    /// What the peer said before it accepted the session, where that explains why it did not.
+    pub fn heard(&self) -> Option<String> {
+        self.unheard.words()
     }
 
     /// The peer closed in order.
@@ -176,6 +189,7 @@ impl Channel {
     pub fn next_event(&mut self) -> Option<Result<ServerEvent, SessionError>> {
         let mut event = self.early.next(&mut self.exchange)?.and_then(said::bounded);
         if let Ok(ServerEvent::Accepted(accepted)) = &mut event {
+            self.unheard.close();
             if accepted.session_id.is_empty() {
                 accepted.session_id.clone_from(&self.client_ref);
             }

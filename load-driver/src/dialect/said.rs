@@ -12,12 +12,13 @@ const MAX_ARGUMENTS: usize = proto::frame::MAX_MESSAGE_BYTES;
 pub(super) fn bounded(mut event: ServerEvent) -> Result<ServerEvent, SessionError> {
     match &mut event {
         ServerEvent::ToolCall { call_id, name, arguments } => {
-            name_fits("the id of a tool call", call_id)?;
-            name_fits("the name of a tool", name)?;
+            fits("the id of a tool call", call_id, MAX_NAME_BYTES)?;
+            fits("the name of a tool", name, MAX_NAME_BYTES)?;
             cut(arguments, MAX_ARGUMENTS);
         }
-        ServerEvent::ToolCancel { call_id } => name_fits("the id of a tool call", call_id)?,
-        ServerEvent::Mark { name } => name_fits("the name of a mark", name)?,
+        ServerEvent::ToolCancel { call_id } => fits("the id of a tool call", call_id, MAX_NAME_BYTES)?,
+        ServerEvent::Mark { name } => fits("the name of a mark", name, MAX_NAME_BYTES)?,
+        ServerEvent::Resumable { handle } => fits("the handle of a session", handle, MAX_TEXT_BYTES)?,
         ServerEvent::Transcript { text, .. } | ServerEvent::ResponseStart { text, .. } => cut(text, MAX_TEXT_BYTES),
         ServerEvent::Context { role, text, .. } => {
             cut(role, MAX_NAME_BYTES);
@@ -29,11 +30,11 @@ pub(super) fn bounded(mut event: ServerEvent) -> Result<ServerEvent, SessionErro
     Ok(event)
 }
 
-fn name_fits(what: &str, name: &str) -> Result<(), SessionError> {
-    if name.len() <= MAX_NAME_BYTES {
+fn fits(what: &str, name: &str, most: usize) -> Result<(), SessionError> {
+    if name.len() <= most {
         return Ok(());
     }
-    Err(SessionError::fatal(ErrorCode::MalformedMessage, format!("{what} of more than {MAX_NAME_BYTES} bytes")))
+    Err(SessionError::fatal(ErrorCode::MalformedMessage, format!("{what} of more than {most} bytes")))
 }
 
 /// At the end of a character.
@@ -68,6 +69,8 @@ mod tests {
 
     #[test]
     fn names_that_go_back_must_fit() {
+        let handle = |length: usize| bounded(ServerEvent::Resumable { handle: "h".repeat(length) });
+        assert!(handle(MAX_TEXT_BYTES).is_ok() && handle(MAX_TEXT_BYTES + 1).is_err());
         let call = |call_id: usize, name: usize| ServerEvent::ToolCall {
             call_id: "c".repeat(call_id),
             name: "n".repeat(name),

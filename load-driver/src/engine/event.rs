@@ -3,8 +3,9 @@
 use hdrhistogram::Histogram;
 
 use crate::{
-    ledger::{FailureCause, LedgerEntry},
+    ledger::LedgerEntry,
     record::{Counter, Metric},
+    transport::About,
     voice::VoiceNews,
 };
 
@@ -27,7 +28,14 @@ pub enum EngineEvent {
     /// What backends said with the first failures of these causes.
     Said {
         /// One line each, without secrets.
-        reasons: Vec<(FailureCause, String)>,
+        reasons: Vec<(About, String)>,
+    },
+    /// A fault of the timeline struck so many of a shard's sessions.
+    Struck {
+        /// Its number.
+        fault: u16,
+        /// More than before.
+        sessions: u64,
     },
     /// A worker has its plan and waits for the start of the run.
     Ready,

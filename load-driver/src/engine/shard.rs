@@ -86,7 +86,7 @@ pub(super) async fn drive(start: Start) -> io::Result<()> {
     let transport = options.transport;
     let reasons = Reasons::without(targets.given().iter().flat_map(|target| secrets_of(target)).collect());
     let shared = Rc::new(Shard {
-        core: RefCell::new(Core::new(shard, plan, options, Ways { targets, routes }, clock)),
+        core: RefCell::new(Core::new(shard, plan, options, Ways { targets, routes, reasons: reasons.clone() }, clock)),
         net,
         connectors: RefCell::default(),
         reasons,
@@ -210,12 +210,15 @@ async fn session(shard: Rc<Shard>, alive: Rc<()>, departure: Departure, connecto
     let mut flow = shard.core.borrow_mut().connected(ticket, stream.link, stream.fresh);
     while flow == Flow::Continue {
         let received = poll_fn(|cx| inbound.poll_next(cx)).await;
-        if let Received::Event(ServerEvent::Error(error)) = &received
-            && error.fatal
-        {
-            shard.reasons.note(FailureCause::of_error(error.code), &service.connection, || error.message.clone());
-        }
         let mut core = shard.core.borrow_mut();
+        if let Received::Event(ServerEvent::Error(error)) = &received {
+            let cause = match (error.fatal, core.is_accepted(ticket)) {
+                (true, true) => Some(FailureCause::ServerError(error.code)),
+                (true, false) => Some(FailureCause::of_refusal(error)),
+                (false, _) => None,
+            };
+            shard.reasons.note(cause, &service.connection, || error.message.clone());
+        }
         flow = match received {
             Received::Event(event) => core.event(ticket, event),
             Received::Report(report) => core.hear(ticket, backend, &report),

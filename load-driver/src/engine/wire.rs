@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{EngineEvent, IntervalReport, ScenarioInterval};
 use crate::{
-    ledger::{FailureCause, LedgerEntry},
+    ledger::LedgerEntry,
     record::{Counter, Metric, histogram::LIMIT_US},
+    transport::About,
     voice::VoiceNews,
 };
 
@@ -51,7 +52,8 @@ enum Head {
     Ledger { shard: usize, entries: Vec<LedgerEntry>, complete_to_us: u64 },
     Interval { shard: usize, from_us: u64, to_us: u64, active: u64, speaking: u64, warmup: bool, scenarios: Vec<Scenario> },
     Voice(VoiceNews),
-    Said { reasons: Vec<(FailureCause, String)> },
+    Said { reasons: Vec<(About, String)> },
+    Struck { fault: u16, sessions: u64 },
     Ready,
     Done { shard: usize },
     Fatal { message: String },
@@ -87,6 +89,7 @@ pub fn write_event(out: &mut impl Write, event: EngineEvent) -> Result<(), WireE
         }
         EngineEvent::Voice(news) => Head::Voice(news),
         EngineEvent::Said { reasons } => Head::Said { reasons },
+        EngineEvent::Struck { fault, sessions } => Head::Struck { fault, sessions },
         EngineEvent::Ready => Head::Ready,
         EngineEvent::Done { shard } => Head::Done { shard },
         EngineEvent::Fatal { message } => Head::Fatal { message },
@@ -157,6 +160,7 @@ fn parse(frame: &[u8]) -> Result<EngineEvent, WireError> {
         }
         Head::Voice(news) => EngineEvent::Voice(news),
         Head::Said { reasons } => EngineEvent::Said { reasons },
+        Head::Struck { fault, sessions } => EngineEvent::Struck { fault, sessions },
         Head::Ready => EngineEvent::Ready,
         Head::Done { shard } => EngineEvent::Done { shard },
         Head::Fatal { message } => EngineEvent::Fatal { message },
@@ -208,7 +212,7 @@ mod tests {
         LedgerEntry {
             index: PlanIndex(index),
             at_us: index,
-            event: LedgerEvent::Failed { cause: FailureCause::ServerError(proto::frame::ErrorCode::Idle) },
+            event: LedgerEvent::Failed { cause: crate::ledger::FailureCause::ServerError(proto::frame::ErrorCode::Idle) },
         }
     }
 

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     io::{BufRead, BufWriter, Write},
+    net::SocketAddr,
     sync::Arc,
     thread,
 };
@@ -35,6 +36,9 @@ pub struct WorkerJob {
     pub scenarios: Option<Vec<u16>>,
     /// `host:port` or URLs of the backends, in order, secrets and all.
     pub targets: Vec<String>,
+    /// Where each is reached instead of its own address; empty: there.
+    #[serde(default)]
+    pub through: Vec<SocketAddr>,
     /// How they are reached. The profile's own may be masked.
     #[serde(default)]
     pub connection: Connection,
@@ -135,6 +139,7 @@ fn prepare(input: &mut impl BufRead, build: impl FnOnce(&WorkerJob) -> anyhow::R
     job.connection.private = std::mem::take(&mut job.private);
     let work = build(&job).context("failed to build the worker's plan")?;
     let targets = Arc::new(Targets::resolve_with(&job.targets, &job.connection)?);
+    targets.go_through(&job.through);
     let start = |config| Balancer::start(&config, &targets).context("failed to listen to the backends");
     let mut balancer = work.balancer.map(start).transpose()?;
     if let Some(balancer) = &mut balancer {

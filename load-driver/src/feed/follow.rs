@@ -3,6 +3,7 @@
 use std::{error::Error, io, sync::Arc, time::Duration};
 
 use agent_server::runtime::clock::Clock;
+use http::{HeaderName, HeaderValue};
 use proto::{
     orca::{self, OrcaError},
     time::Micros,
@@ -54,7 +55,8 @@ pub(super) struct Follower {
 }
 
 /// Why a subscription is over.
-enum Over {
+#[derive(Debug)]
+pub(crate) enum Over {
     /// It cannot be connected to.
     Unreachable(Status),
     /// It was connected to, and does not know the service.
@@ -174,20 +176,11 @@ impl Follower {
     }
 
     async fn subscribe(&self) -> Result<Streaming<OrcaLoadReport>, Over> {
-        let unreachable = |error: &dyn Error| Over::Unreachable(Status::unavailable(chain(error)));
-        let endpoint = self.target().and_then(|target| endpoint(&target)).map_err(Over::Unreachable)?;
-        let channel = endpoint.connect().await.map_err(|e| unreachable(&e))?;
-        let mut client = OpenRcaServiceClient::new(channel).max_decoding_message_size(MAX_REPORT_BYTES);
-        let request = OrcaLoadReportRequest {
-            report_interval: prost_types::Duration::try_from(self.report_interval).ok(),
-            request_cost_names: Vec::new(),
-        };
-        let mut request = tonic::Request::new(request);
+        let endpoint =
+            self.target().and_then(|target| endpoint(&target.authority, &target.address.to_string())).map_err(Over::Unreachable)?;
         // A server that asks sessions for a key asks for one here as well.
         let headers = given_headers(self.targets.connection()).map_err(|e| Over::Unreachable(Status::unauthenticated(e.to_string())))?;
-        request.metadata_mut().as_mut().extend(headers);
-        let late = |_| Status::deadline_exceeded("no answer in time");
-        Ok(timeout(CONNECT_TIMEOUT, client.stream_core_metrics(request)).await.map_err(late)??.into_inner())
+        subscribe(&endpoint, headers, self.report_interval).await
     }
 
     /// Sees by an idle connection whether the backend is there.
@@ -242,9 +235,26 @@ async fn ended(mut socket: TcpStream) {
 }
 
 /// By its address, because a name may have several; by its name in the `:authority`.
-fn endpoint(target: &Target) -> Result<Endpoint, Status> {
-    let bad = |error: &dyn Error| Status::unavailable(format!("{} cannot be asked: {error}", target.authority));
-    let origin = format!("http://{}", target.authority).parse().map_err(|e| bad(&e))?;
-    let endpoint = Endpoint::from_shared(format!("http://{}", target.address)).map_err(|e| bad(&e))?;
+pub(crate) fn endpoint(authority: &str, address: &str) -> Result<Endpoint, Status> {
+    let bad = |error: &dyn Error| Status::unavailable(format!("{authority} cannot be asked: {error}"));
+    let origin = format!("http://{authority}").parse().map_err(|e| bad(&e))?;
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| bad(&e))?;
     Ok(endpoint.origin(origin).connect_timeout(CONNECT_TIMEOUT).http2_keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE))
+}
+
+/// Asks a backend for its load reports.
+pub(crate) async fn subscribe(
+    endpoint: &Endpoint,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    report_interval: Duration,
+) -> Result<Streaming<OrcaLoadReport>, Over> {
+    let unreachable = |error: &dyn Error| Over::Unreachable(Status::unavailable(chain(error)));
+    let channel = endpoint.connect().await.map_err(|e| unreachable(&e))?;
+    let mut client = OpenRcaServiceClient::new(channel).max_decoding_message_size(MAX_REPORT_BYTES);
+    let request =
+        OrcaLoadReportRequest { report_interval: prost_types::Duration::try_from(report_interval).ok(), request_cost_names: Vec::new() };
+    let mut request = tonic::Request::new(request);
+    request.metadata_mut().as_mut().extend(headers);
+    let late = |_| Status::deadline_exceeded("no answer in time");
+    Ok(timeout(CONNECT_TIMEOUT, client.stream_core_metrics(request)).await.map_err(late)??.into_inner())
 }

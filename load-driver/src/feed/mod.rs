@@ -33,6 +33,7 @@ use tokio::{
 };
 
 use self::follow::Follower;
+pub(crate) use self::follow::{Over, endpoint, subscribe};
 use crate::{engine::Targets, profile::ReportSource};
 
 /// Longest wait for the first word of every backend, before the first session.

@@ -333,6 +333,16 @@ impl Book {
         [Some(backend), None].iter().filter_map(|at| self.first_attempt_us.get(at).copied()).min()
     }
 
+    /// The same; without a backend: of all.
+    pub(super) fn last_end_of(&self, backend: Option<usize>) -> u64 {
+        backend.map_or_else(|| self.last_end_us.values().copied().max().unwrap_or(0), |backend| self.last_end_us(backend))
+    }
+
+    /// When the first session was dialled that may have gone to this backend; without one: to any.
+    pub(super) fn first_attempt_of(&self, backend: Option<usize>) -> Option<u64> {
+        backend.map_or_else(|| self.first_attempt_us.values().copied().min(), |backend| self.first_attempt_us(backend))
+    }
+
     /// Sessions that are with this backend, or may be, and are not over.
     pub(super) fn open_towards(&self, backend: usize) -> bool {
         self.sessions.values().any(|s| s.over.is_none() && s.may_be_at(backend))

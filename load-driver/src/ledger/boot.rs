@@ -8,6 +8,7 @@ use proto::frame::Outcome;
 use super::{
     book::{Book, BootIndex, name_hash},
     config::LedgerConfig,
+    disturbance::Disturbances,
     finding::Names,
     session::Record,
 };
@@ -29,6 +30,8 @@ pub struct Watch {
     pub last_answer_us: Option<u64>,
     /// Nobody saw anything in these: a stopped backend, a stopped driver, missing polls.
     pauses: VecDeque<(u64, u64)>,
+    /// In these the network was impaired on purpose.
+    pub disturbances: Disturbances,
     /// Longest of them.
     pub longest_pause_us: u64,
 }
@@ -48,15 +51,9 @@ impl Watch {
         self.last_answer_us = Some(self.last_answer_us.unwrap_or(0).max(at_us));
     }
 
-    /// Nobody saw the backend within `slack_us` of this moment.
-    pub fn was_blind(&self, at_us: u64, slack_us: u64) -> bool {
-        let (from_us, to_us) = (at_us.saturating_sub(slack_us), at_us.saturating_add(slack_us));
-        self.pauses.iter().any(|(from, to)| *from < to_us && *to > from_us)
-    }
-
-    /// Time between two moments in which the backend could be seen.
+    /// Time between two moments in which the backend could be seen, and could see.
     pub fn watched_us(&self, from_us: u64, to_us: u64) -> u64 {
-        let unseen: u64 = self.pauses.iter().map(|(from, to)| to_us.min(*to).saturating_sub(from_us.max(*from))).sum();
+        let unseen = self.disturbances.unseen_us(self.pauses.iter().copied(), from_us, to_us);
         to_us.saturating_sub(from_us).saturating_sub(unseen)
     }
 }

@@ -1,6 +1,7 @@
 //! What the ledger must know before the run. Times are microseconds.
 
-use crate::plan::{EndKind, Expect};
+use super::totals::TotalsConfig;
+use crate::plan::{Dialect, EndKind, Expect};
 
 /// Settings of the reconciliation.
 #[derive(Debug, Clone)]
@@ -11,15 +12,17 @@ pub struct LedgerConfig {
     pub start_us: u64,
     /// In the order of the fleet.
     pub backends: Vec<BackendConfig>,
+    /// Sources of sums, for backends that are not watched otherwise.
+    pub totals: Vec<TotalsConfig>,
     /// The backends stand behind a balancer of somebody else's, which picks one for each session. Which one it was, the acceptance tells by
     /// the backend's name; the names come with the first look at each backend, and are kept up by all later ones.
     pub front: bool,
-    /// The network is made to lose what is sent: a backend may hear nothing of an end, and then sees a silent peer.
-    pub lossy: bool,
     /// What each scenario is for, in the order of the plan; nothing special where one is missing.
     pub scenarios: Vec<Option<Expect>>,
     /// Of which scenarios the upgrade of the connection may be the start of the session, in the order of the plan; not where one is missing.
     pub start_at_upgrade: Vec<bool>,
+    /// What each scenario speaks, in the order of the plan; native where one is missing.
+    pub dialects: Vec<Dialect>,
     /// How long a backend may take to notice each kind of end.
     pub windows: Windows,
     /// How long news may be under way between a backend and the book: a goodbye in a queue, a shard that lags.
@@ -39,16 +42,23 @@ impl LedgerConfig {
             run_id: run_id.into(),
             start_us,
             backends,
+            totals: Vec::new(),
             front: false,
-            lossy: false,
             scenarios: Vec::new(),
             start_at_upgrade: Vec::new(),
+            dialects: Vec::new(),
             windows: Windows::default(),
             grace_us: 2_000_000,
             early_us: 5_000_000,
             settle_us: 10_000_000,
             poll_interval_us: 250_000,
         }
+    }
+
+    /// How long after its acceptance a session of this scenario may not be counted yet.
+    pub(super) fn acceptance_slack_us(&self, scenario: u16) -> u64 {
+        let implied = self.dialects.get(usize::from(scenario)).is_some_and(|dialect| dialect.implies_acceptance());
+        if implied { self.grace_us } else { 0 }
     }
 
     /// The prefix of our sessions' `client_ref`.

@@ -1,4 +1,4 @@
-//! How long the counters took to follow a forced end, by kind of end and protocol.
+//! How long the counters took to follow a forced end, by kind of end, protocol and dialect.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use proto::time::Micros;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    plan::{EndKind, Protocol},
+    plan::{Dialect, EndKind, Protocol},
     record::{Metric, Sample},
 };
 
@@ -16,15 +16,22 @@ const MAX_WAITING: usize = 65_536;
 const MAX_US: u64 = 3_600_000_000;
 const PROTOCOLS: [Protocol; 2] = [Protocol::Grpc, Protocol::Websocket];
 
-/// One forced end and the moment at which the backend's counters agreed.
+/// An end that the driver made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConvergenceSample {
+pub struct MadeEnd {
     /// How it ended.
     pub kind: EndKind,
     /// Transport.
     pub protocol: Protocol,
     /// Index into the plan's scenarios.
     pub scenario: u16,
+}
+
+/// One forced end and the moment at which the backend's counters agreed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConvergenceSample {
+    /// What ended.
+    pub end: MadeEnd,
     /// For the histograms, on the run's clock.
     pub sample: Sample,
 }
@@ -36,6 +43,8 @@ pub struct ConvergenceRow {
     pub kind: EndKind,
     /// Transport.
     pub protocol: Protocol,
+    /// What was spoken over it.
+    pub dialect: Dialect,
     /// Sessions that ended so.
     pub killed: u64,
     /// Of those: the backend's counters followed.
@@ -49,6 +58,8 @@ pub struct ConvergenceRow {
     /// Forced end to agreement, microseconds; absent without a detected end.
     pub p50_us: Option<u64>,
     /// As above.
+    pub p95_us: Option<u64>,
+    /// As above.
     pub p99_us: Option<u64>,
     /// As above.
     pub max_us: Option<u64>,
@@ -60,64 +71,76 @@ struct Cell {
     times: Option<Histogram<u64>>,
 }
 
-/// All kinds and protocols.
+impl Cell {
+    const fn new(kind: EndKind, protocol: Protocol, dialect: Dialect) -> Self {
+        let row = ConvergenceRow {
+            kind,
+            protocol,
+            dialect,
+            killed: 0,
+            detected: 0,
+            written_off: 0,
+            ghosts: 0,
+            false_capacity: 0,
+            p50_us: None,
+            p95_us: None,
+            p99_us: None,
+            max_us: None,
+        };
+        Self { row, times: None }
+    }
+}
+
+/// All kinds, protocols and dialects.
 #[derive(Debug)]
 pub struct Convergence {
     cells: Vec<Cell>,
+    /// In the order of the plan's scenarios; where one is missing it is the native one.
+    dialects: Vec<Dialect>,
     waiting: VecDeque<ConvergenceSample>,
     dropped: u64,
     start_us: u64,
 }
 
 impl Convergence {
-    /// `start_us`: unix time of the run's start.
-    pub fn new(start_us: u64) -> Self {
-        let cell = |kind, protocol| Cell {
-            row: ConvergenceRow {
-                kind,
-                protocol,
-                killed: 0,
-                detected: 0,
-                written_off: 0,
-                ghosts: 0,
-                false_capacity: 0,
-                p50_us: None,
-                p99_us: None,
-                max_us: None,
-            },
-            times: None,
-        };
-        let cells = EndKind::ALL.into_iter().flat_map(|kind| PROTOCOLS.map(|protocol| cell(kind, protocol))).collect();
-        Self { cells, waiting: VecDeque::new(), dropped: 0, start_us }
+    /// `start_us`: unix time of the run's start. `dialects`: of the plan's scenarios.
+    pub fn new(start_us: u64, dialects: Vec<Dialect>) -> Self {
+        let native = EndKind::ALL.into_iter().flat_map(|kind| PROTOCOLS.map(|protocol| Cell::new(kind, protocol, Dialect::Native)));
+        Self { cells: native.collect(), dialects, waiting: VecDeque::new(), dropped: 0, start_us }
     }
 
-    fn cell(&mut self, kind: EndKind, protocol: Protocol) -> Option<&mut Cell> {
-        self.cells.iter_mut().find(|cell| cell.row.kind == kind && cell.row.protocol == protocol)
+    /// The cell of such ends; the first of its kind makes it.
+    fn cell(&mut self, end: MadeEnd) -> &mut Cell {
+        let dialect = self.dialects.get(usize::from(end.scenario)).copied().unwrap_or_default();
+        let key = |cell: &Cell| (cell.row.kind, cell.row.dialect, cell.row.protocol == Protocol::Websocket);
+        let wanted = (end.kind, dialect, end.protocol == Protocol::Websocket);
+        let at = self.cells.partition_point(|cell| key(cell) < wanted);
+        if self.cells.get(at).is_none_or(|cell| key(cell) != wanted) {
+            self.cells.insert(at, Cell::new(end.kind, end.protocol, dialect));
+        }
+        &mut self.cells[at]
     }
 
     /// Counts into a row.
-    pub fn count(&mut self, kind: EndKind, protocol: Protocol, step: impl FnOnce(&mut ConvergenceRow)) {
-        if let Some(cell) = self.cell(kind, protocol) {
-            step(&mut cell.row);
-        }
+    pub fn count(&mut self, end: MadeEnd, step: impl FnOnce(&mut ConvergenceRow)) {
+        step(&mut self.cell(end).row);
     }
 
     /// The counters agree about a session that was forced at `from_us` (unix).
-    pub fn detected(&mut self, kind: EndKind, protocol: Protocol, scenario: u16, from_us: u64, agreed_us: u64) {
+    pub fn detected(&mut self, end: MadeEnd, from_us: u64, agreed_us: u64) {
         let took = agreed_us.saturating_sub(from_us);
-        if let Some(cell) = self.cell(kind, protocol) {
-            cell.row.detected += 1;
-            cell.row.max_us = cell.row.max_us.max(Some(took));
-            // The bounds are constants that the library takes: without a histogram the row has no times, never a panic.
-            if cell.times.is_none() {
-                cell.times = Histogram::new_with_bounds(1, MAX_US, 3).ok();
-            }
-            if let Some(times) = &mut cell.times {
-                times.saturating_record(took.max(1));
-            }
+        let cell = self.cell(end);
+        cell.row.detected += 1;
+        cell.row.max_us = cell.row.max_us.max(Some(took));
+        // The bounds are constants that the library takes: without a histogram the row has no times, never a panic.
+        if cell.times.is_none() {
+            cell.times = Histogram::new_with_bounds(1, MAX_US, 3).ok();
+        }
+        if let Some(times) = &mut cell.times {
+            times.saturating_record(took.max(1));
         }
         // The metric is of forced ends: goodbyes, which are many and quick, would hide them.
-        if kind == EndKind::Graceful {
+        if end.kind == EndKind::Graceful {
             return;
         }
         let from = Micros(from_us.saturating_sub(self.start_us));
@@ -126,7 +149,7 @@ impl Convergence {
             self.waiting.pop_front();
             self.dropped += 1;
         }
-        self.waiting.push_back(ConvergenceSample { kind, protocol, scenario, sample });
+        self.waiting.push_back(ConvergenceSample { end, sample });
     }
 
     /// Takes the samples since the last call, and how many were dropped because nobody called.
@@ -134,7 +157,7 @@ impl Convergence {
         (self.waiting.drain(..).collect(), std::mem::take(&mut self.dropped))
     }
 
-    /// The table, in the order of [`EndKind::ALL`], gRPC before WebSocket.
+    /// The table, in the order of [`EndKind::ALL`], then by dialect, gRPC before WebSocket. What was never made has rows in the native dialect only.
     pub fn rows(&self) -> Vec<ConvergenceRow> {
         self.cells
             .iter()
@@ -144,6 +167,7 @@ impl Convergence {
                     // The histogram gives the upper edge of a bucket; no quantile may stand above the longest that was.
                     let max = row.max_us.unwrap_or(MAX_US);
                     row.p50_us = Some(times.value_at_quantile(0.5).min(max));
+                    row.p95_us = Some(times.value_at_quantile(0.95).min(max));
                     row.p99_us = Some(times.value_at_quantile(0.99).min(max));
                 }
                 row

@@ -1,7 +1,7 @@
 //! One step in a session's life as the driver saw it.
 
 use proto::{
-    frame::{ErrorCode, Outcome},
+    frame::{ErrorCode, Outcome, SessionError},
     ids::{PlanIndex, SessionId},
 };
 use serde::{Deserialize, Serialize};
@@ -119,12 +119,16 @@ pub enum FailureCause {
     Reset,
     /// The stream ended without goodbye.
     Eof,
+    /// The peer did not answer the driver's goodbye in time.
+    GoodbyeTimeout,
     /// The peer closed for a rule of its own: close code 1008, or one of 3000 to 4999 that says no more.
     Policy,
     /// The peer broke the protocol.
     Protocol,
     /// The peer ended the session with this error.
     ServerError(ErrorCode),
+    /// The backend did not take up the conversation of a session that it gave up: it knows no such handle, or gave none.
+    NotResumed,
     /// The run was stopped before the session could begin or end.
     Aborted,
     /// The worker process that held it is gone.
@@ -140,4 +144,37 @@ impl FailureCause {
             code => Self::ServerError(code),
         }
     }
+
+    /// Of a session that the peer did not accept although it was to go on from another: services say in many ways that a handle is none.
+    pub(crate) const fn of_resumption(self) -> Self {
+        match self {
+            Self::ServerError(_) | Self::Policy | Self::Eof => Self::NotResumed,
+            other => other,
+        }
+    }
+
+    /// Of a session that the peer refused to begin with this error.
+    pub fn of_refusal(error: &SessionError) -> Self {
+        match Self::of_error(error.code) {
+            Self::ServerError(_) if is_about_credentials(&error.message) => Self::Unauthorized,
+            cause => cause,
+        }
+    }
+
+    /// What of two is the reason: an error, or the close that followed it.
+    #[must_use]
+    pub const fn or_closed_for(self, close: Self) -> Self {
+        match (self, close) {
+            (Self::ServerError(_), Self::Unauthorized | Self::NotFound | Self::Rejected)
+            | (Self::ServerError(ErrorCode::Internal), Self::Policy | Self::ServerError(_)) => close,
+            _ => self,
+        }
+    }
+}
+
+/// Services that have no code for it say in words only that the key is missing or wrong.
+pub(crate) fn is_about_credentials(words: &str) -> bool {
+    let words = words.to_ascii_lowercase();
+    let about = ["unauthorized", "unauthenticated", "api key", "api_key", "apikey", "authenticat", "credential", "forbidden", "permission"];
+    about.iter().any(|word| words.contains(word))
 }

@@ -9,6 +9,7 @@ use super::{
     boot::{Boot, Reading, Watch},
     config::LedgerConfig,
     convergence::{Convergence, ConvergenceSample},
+    disturbance::Weather,
     entry::LedgerEntry,
     funnel::Funnels,
     look,
@@ -16,9 +17,13 @@ use super::{
     reconcile::{self, Bounds, Faults},
     retries::RetriedRow,
     session::Session,
+    totals::Totals,
     verdict::{self, Verdict},
 };
-use crate::{counters::CounterSample, plan::EndKind};
+use crate::{
+    counters::{CounterSample, TotalsSample},
+    plan::EndKind,
+};
 
 /// Reconciles what the driver did with what the backends counted. Pure: time comes with the calls.
 #[derive(Debug)]
@@ -34,6 +39,10 @@ pub struct Ledger {
     pub(super) convergence: Convergence,
     /// Killed boots for which no agreement was seen yet: backend, boot, time of the kill.
     pub(super) kills: Vec<Kill>,
+    /// Sources of sums, by their numbers.
+    pub(super) totals: Vec<Totals>,
+    /// Their looks that wait likewise.
+    waiting_totals: VecDeque<TotalsSample>,
 }
 
 /// A planned kill of a backend process.
@@ -65,9 +74,10 @@ impl Ledger {
     /// Before the run.
     pub fn new(config: LedgerConfig) -> Self {
         let watches = config.backends.iter().map(|_| Watch::default()).collect();
-        let convergence = Convergence::new(config.start_us);
+        let convergence = Convergence::new(config.start_us, config.dialects.clone());
         let book = Book::new(config.scenarios.clone()).starting_at_upgrade(config.start_at_upgrade.clone());
         let book = if config.front { book.behind_front() } else { book };
+        let totals = config.totals.iter().cloned().map(Totals::new).collect();
         Self {
             config,
             merger: Merger::default(),
@@ -78,6 +88,8 @@ impl Ledger {
             faults: Faults::default(),
             convergence,
             kills: Vec::new(),
+            totals,
+            waiting_totals: VecDeque::new(),
         }
     }
 
@@ -112,7 +124,25 @@ impl Ledger {
             state.killed_us = Some(at_us);
         }
         self.kills.push(Kill { backend, boot, at_us, gone_us: None });
+        for totals in self.totals.iter_mut().filter(|totals| totals.config.backend.is_none_or(|at| at == backend)) {
+            totals.killed(at_us);
+        }
         self.advance();
+    }
+
+    /// A fault of the network on the way to this backend begins. Call it before the fault is made.
+    pub fn network_fault(&mut self, backend: usize, fault: u16, from_us: u64, weather: Weather) {
+        if let Some(watch) = self.watches.get_mut(backend) {
+            watch.disturbances.begin(fault, from_us, weather);
+        }
+    }
+
+    /// It was over at this time. Where packets were lost for good, the peer finds what became of the connection by its keepalive only.
+    pub fn network_calm(&mut self, backend: usize, fault: u16, at_us: u64, keepalive: bool) {
+        let to_us = at_us.saturating_add(if keepalive { self.config.windows.of(EndKind::HalfOpen) } else { self.config.grace_us });
+        if let Some(watch) = self.watches.get_mut(backend) {
+            watch.disturbances.end(fault, to_us);
+        }
     }
 
     /// A look at a backend's counters. The first one of each target should be taken before its first session.
@@ -122,6 +152,21 @@ impl Ledger {
             self.waiting.push_back(sample);
             self.advance();
         }
+    }
+
+    /// A look at sums. The first one of each source must be taken before the first session.
+    pub fn totals(&mut self, sample: TotalsSample) {
+        if sample.source < self.totals.len() {
+            self.waiting_totals.push_back(sample);
+            self.advance();
+        }
+    }
+
+    /// A source of sums gave none in a look that ended at this time.
+    pub fn totals_gap(&mut self, source: usize, at_us: u64, reason: impl Into<String>) {
+        let Some(totals) = self.totals.get_mut(source) else { return };
+        totals.watch.gaps += 1;
+        totals.watch.last_gap = Some((at_us, reason.into()));
     }
 
     /// A backend did not answer a poll that ended at this time.
@@ -168,10 +213,12 @@ impl Ledger {
         let current = || self.watches.iter().filter_map(|watch| self.boots.get(watch.boots.last()?));
         LiveView {
             funnels: self.funnels().clone(),
-            counted: current().filter_map(|boot| Some(boot.waiting.as_ref().or(boot.last.as_ref())?.active.0)).sum(),
-            gaps: self.watches.iter().map(|watch| watch.gaps).sum(),
+            counted: self.totals.iter().map(Totals::active).sum::<i64>()
+                + current().filter_map(|boot| Some(boot.waiting.as_ref().or(boot.last.as_ref())?.active.0)).sum::<i64>(),
+            gaps: self.watches.iter().chain(self.totals.iter().map(|totals| &totals.watch)).map(|watch| watch.gaps).sum(),
             proven: records.doubles.total + records.empties + records.unknown.total + faults.torn + faults.negative + faults.late.total,
-            suspected: current().filter_map(|boot| Some(self.bounds(boot, boot.waiting.as_ref()?).overdue)).sum(),
+            suspected: self.totals.iter().map(Totals::suspected).sum::<u64>()
+                + current().filter_map(|boot| Some(self.bounds(boot, boot.waiting.as_ref()?).overdue)).sum::<u64>(),
         }
     }
 
@@ -181,7 +228,12 @@ impl Ledger {
             return false;
         }
         let targets = || self.config.backends.iter().enumerate().filter(|(_, b)| b.watched).map(|(backend, _)| backend);
-        targets().all(|backend| self.agrees(backend)) || targets().all(|backend| now_us >= self.deadline_us(backend))
+        let (book, config) = (&self.book, &self.config);
+        // What waits may yet say otherwise.
+        let totals_agree = self.waiting_totals.is_empty() && self.totals.iter().all(|totals| totals.agrees(book, config));
+        targets().all(|backend| self.agrees(backend)) && totals_agree
+            || targets().all(|backend| now_us >= self.deadline_us(backend))
+                && self.totals.iter().all(|totals| now_us >= totals.deadline_us(book, config))
     }
 
     /// Everything that waits is judged; call it once, when the run is over and settled.
@@ -190,6 +242,9 @@ impl Ledger {
         self.advance();
         while let Some(sample) = self.waiting.pop_front() {
             self.take(sample);
+        }
+        while let Some(sample) = self.waiting_totals.pop_front() {
+            self.take_totals(sample);
         }
         let boots: Vec<BootIndex> = self.boots.keys().copied().collect();
         for index in boots {
@@ -264,6 +319,21 @@ impl Ledger {
                 self.take(sample);
             }
         }
+        let ready = |sample: &TotalsSample| sample.answered_at_us.saturating_add(grace_us) < horizon;
+        while self.waiting_totals.front().is_some_and(ready) {
+            if let Some(sample) = self.waiting_totals.pop_front() {
+                self.take_totals(sample);
+            }
+        }
+    }
+
+    fn take_totals(&mut self, sample: TotalsSample) {
+        let Some(totals) = self.totals.get_mut(sample.source) else { return };
+        totals.take(sample, &mut self.book, &self.config, &mut self.faults);
+        for index in totals.sweep(&self.book, &self.config, &mut self.convergence) {
+            self.book.fold(index);
+        }
+        self.sweep(false);
     }
 
     fn take(&mut self, sample: CounterSample) {
@@ -338,14 +408,16 @@ impl Ledger {
         // They stay in the book: the driver may see their connections break much later.
         for session in self.book.sessions.values_mut().filter(|s| s.agreed_us.is_none() && killed(s)) {
             session.agreed_us = Some(agreed_us);
-            if let (Some((kind, protocol)), Some(over)) = (reconcile::row(session), session.over) {
-                self.convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
+            if let (Some(end), Some(over)) = (reconcile::row(session), session.over) {
+                self.convergence.detected(end, over.at_us, agreed_us);
             }
         }
     }
 
     pub(super) fn sweep(&mut self, last: bool) {
         let out = (&mut self.faults, &mut self.convergence);
-        reconcile::sweep(&mut self.book, &self.boots, &self.watches, &self.config, last, out);
+        let totals = &self.totals;
+        let in_sums = |session: &Session| totals.iter().any(|totals| totals.covers(session));
+        reconcile::sweep(&mut self.book, (&self.boots, &self.watches, &in_sums), &self.config, last, out);
     }
 }

@@ -10,7 +10,7 @@ use super::{
     keeper::Ledger,
     reconcile,
     session::Session,
-    verdict::{BackendVerdict, Proof},
+    verdict::{BackendVerdict, Confidence, Proof},
 };
 use crate::plan::EndKind;
 
@@ -30,6 +30,17 @@ pub(super) struct Last {
     pub(super) unverified: Vec<String>,
     pub(super) backends: Vec<BackendVerdict>,
     pub(super) notes: Vec<String>,
+    /// By sums: ends that were counted beyond all sessions.
+    pub(super) doubles: u64,
+    /// By sums: sessions counted under an outcome that they cannot have had, and how that shows.
+    pub(super) wrong: u64,
+    pub(super) wrong_words: Vec<String>,
+    /// What a reader must know of ghosts.
+    pub(super) ghost_caveats: Vec<String>,
+    /// What the sources cannot show.
+    pub(super) cannot_see: Vec<String>,
+    /// The least of all backends.
+    pub(super) confidence: Option<Confidence>,
 }
 
 /// Sessions that ended, are in no complete log, and whose boot lives: still counted, if the counters say so.
@@ -93,6 +104,7 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
         active: at.active.0,
         live: b.live(),
     });
+    out.confidence(if proof == Proof::Sessions { Confidence::Exact } else { Confidence::Totals });
     match proof {
         Proof::Sessions => {}
         Proof::PartOfSessions => {
@@ -134,6 +146,7 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
     }
     out.log_mismatch += (missing.len() as u64).saturating_sub(ghosts + never_added);
     if boot.base.active > 0 {
+        out.confidence(Confidence::WithOtherTraffic);
         out.notes.push(format!("{label}: it had {} sessions of others before the run; the bounds are wider by so many", boot.base.active));
     }
     if ghosts > 0 {
@@ -172,6 +185,11 @@ fn name_ghosts(ledger: &Ledger, boot: &Boot, registry: Option<&[SessionJson]>, m
 }
 
 impl Last {
+    /// No more than so much is to be trusted.
+    pub(super) fn confidence(&mut self, one: Confidence) {
+        self.confidence = self.confidence.max(Some(one));
+    }
+
     fn ghost(&mut self, session: &Session) {
         self.all_timeouts &= session.timed_out();
         self.ghost_names.push(session.name());
@@ -186,7 +204,9 @@ fn reason(gap: Option<&(u64, String)>) -> String {
 
 /// Watched targets that never answered, boots that only sessions told of, and sessions that nobody answers for.
 pub(super) fn unseen(ledger: &Ledger, out: &mut Last) {
-    for fault in ledger.book.ids.faults() {
+    // Sums name no backend, and need none.
+    let named = ledger.config.backends.iter().any(|backend| backend.watched);
+    for fault in ledger.book.ids.faults().into_iter().filter(|_| named) {
         out.notes.push(fault.clone());
         out.unverified.push(fault);
     }

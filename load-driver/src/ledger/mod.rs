@@ -2,7 +2,7 @@
 //!
 //! Steps of sessions come from many shards and worker processes. [`merge`] puts them in order of time, [`book`] keeps every session
 //! from scheduled to ended, [`funnel`] counts how far they came, [`boot`] takes in what one backend process says, [`reconcile`] judges each of its samples against the
-//! book at that time, [`convergence`] tells how long the counters took to follow a forced end, and [`verdict`] names what is wrong.
+//! book at that time, [`totals`] does the same with sums that name no session, [`convergence`] tells how long the counters took to follow a forced end, and [`verdict`] names what is wrong.
 //! [`Ledger`] ties them together. All of it is pure: time comes with the calls, and the same calls give the same verdict.
 //!
 //! Two rules stand above all. **Never a wrong pass**: a backend that could not be looked at after the run is a finding, not a pass.
@@ -13,6 +13,7 @@ pub mod book;
 pub mod boot;
 pub mod config;
 pub mod convergence;
+pub mod disturbance;
 pub mod entry;
 pub mod finding;
 pub mod funnel;
@@ -26,6 +27,7 @@ pub mod reconcile;
 pub mod retries;
 pub mod session;
 pub mod strays;
+pub mod totals;
 pub mod verdict;
 
 #[cfg(test)]
@@ -33,10 +35,13 @@ mod tests;
 
 pub use config::{BackendConfig, LedgerConfig, Windows};
 pub use convergence::{ConvergenceRow, ConvergenceSample};
+pub use disturbance::Weather;
+pub(crate) use entry::is_about_credentials;
 pub use entry::{FailureCause, Finish, LedgerEntry, LedgerEvent};
 pub use finding::{Class, DefectName, Finding};
 pub use funnel::{Funnel, Funnels};
 pub use keeper::{Ledger, LiveView};
 pub use merge::SourceId;
 pub use retries::RetriedRow;
-pub use verdict::{Judgement, Verdict};
+pub use totals::TotalsConfig;
+pub use verdict::{Confidence, Judgement, Verdict};

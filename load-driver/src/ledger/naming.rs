@@ -16,7 +16,8 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         let kinds: Vec<String> = last.by_kind.iter().map(|(kind, n)| format!("{n} by {kind}")).collect();
         let by = if kinds.is_empty() { String::new() } else { format!(" (ended {})", kinds.join(", ")) };
         let what = if timeouts { "all of them ended by a timeout" } else { "the backend looks fuller than it is, for ever" };
-        let text = format!("{} sessions ended, their windows are over, and the backend still counts them{by}: {what}", last.ghosts);
+        let caveats = std::iter::once(what).chain(last.ghost_caveats.iter().map(String::as_str)).collect::<Vec<_>>().join("; ");
+        let text = format!("{} sessions ended, their windows are over, and the backend still counts them{by}: {caveats}", last.ghosts);
         out.push(Finding::new(name, last.ghosts, text).with_ids(&last.ghost_names));
     }
     let by_totals = if last.ghosts == 0 { faults.excess_unexplained } else { 0 };
@@ -37,6 +38,10 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         let pairs: Vec<String> = faults.wrong_pairs.iter().map(|(pair, n)| format!("{pair} ({n})")).collect();
         let text = format!("{} ends were counted under a wrong outcome: {}", faults.wrong.total, pairs.join(", "));
         out.push(Finding::new(DefectName::WrongOutcome, faults.wrong.total, text).with_ids(&faults.wrong));
+    }
+    if last.wrong > 0 {
+        let text = format!("{} ends were counted under a wrong outcome: {}", last.wrong, last.wrong_words.join(", "));
+        out.push(Finding::new(DefectName::WrongOutcome, last.wrong, text));
     }
     let unknown = records.unknown.total.max(last.added);
     if unknown > 0 {
@@ -60,6 +65,10 @@ fn subtracted_too_often(ledger: &Ledger, last: &Last) -> Vec<Finding> {
     if records.doubles.total > 0 {
         let text = format!("{} ends were subtracted a second time for the same session", records.doubles.total);
         out.push(Finding::new(DefectName::DoubleDecrement, records.doubles.total, text).with_ids(&records.doubles));
+    }
+    if last.doubles > 0 {
+        let text = format!("{} ends were counted beyond all sessions: some were subtracted a second time", last.doubles);
+        out.push(Finding::new(DefectName::DoubleDecrement, last.doubles, text));
     }
     if records.empties > 0 {
         let on_reject = records.empties <= last.rejected;

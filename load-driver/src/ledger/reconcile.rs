@@ -11,7 +11,7 @@ use super::{
     book::Book,
     boot::{Boot, OddRun, Reading, RecordFaults, Watch},
     config::LedgerConfig,
-    convergence::Convergence,
+    convergence::{Convergence, MadeEnd},
     entry::Finish,
     finding::Names,
     session::{How, Session},
@@ -104,12 +104,17 @@ pub fn window_us(session: &Session, config: &LedgerConfig) -> u64 {
 /// Bounds of one boot between two moments of the driver's clock. `captured_us` is the backend's.
 pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at: &Reading) -> Bounds {
     let (asked, answered) = (at.asked_us, at.answered_us);
+    // On the backend's clock the cut is no older than this. A backend that stalls after it dates it late.
+    let cut_from_us = at.captured_us.saturating_sub(answered.saturating_sub(asked));
     let mut b = Bounds { accepted: book.folded_on(boot.index), attempted: book.folded_on(boot.index), ..Bounds::default() };
     for session in book.dials() {
         let Some(attempt) = session.attempted else { continue };
+        // When the backend surely counts it.
+        let counted_us =
+            session.accepted.as_ref().map(|accepted| accepted.at_us.saturating_add(config.acceptance_slack_us(session.scenario)));
         match &session.accepted {
             Some(accepted) if accepted.boot != boot.index => continue,
-            Some(accepted) if accepted.at_us <= asked => {
+            Some(_) if counted_us.is_some_and(|at_us| at_us <= asked) => {
                 b.accepted += 1;
                 let done = session.record.is_some_and(|r| r.at_us <= answered.saturating_add(config.grace_us));
                 if !done && session.lives_until_us().saturating_sub(config.grace_us) > answered {
@@ -126,11 +131,11 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
         }
         b.attempted += 1;
         if let Some(record) = session.record.filter(|r| r.boot == boot.index && r.server_at_us <= at.captured_us) {
-            // An end is written down a little before or after it is counted, and a cut is dated a little after it was made.
-            if record.server_at_us.saturating_add(config.grace_us) > at.captured_us {
+            // An end is written down a little before or after it is counted, and a cut is dated after it was made.
+            if record.server_at_us.saturating_add(config.grace_us) > cut_from_us {
                 b.possible += 1;
                 b.fading += 1;
-                b.unaccepted += u64::from(session.accepted.as_ref().is_none_or(|accepted| accepted.at_us > asked));
+                b.unaccepted += u64::from(counted_us.is_none_or(|at_us| at_us > asked));
             } else {
                 // Nobody told us that it was accepted; that it ended tells.
                 b.accepted += u64::from(session.accepted.is_none());
@@ -151,7 +156,7 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             _ => b.possible += 1,
         }
     }
-    let known = |ended_us: &&u64| ended_us.saturating_add(config.grace_us) <= at.captured_us;
+    let known = |ended_us: &&u64| ended_us.saturating_add(config.grace_us) <= cut_from_us;
     b.accepted += boot.untold.values().filter(known).count() as u64;
     b.unaccepted += boot.untold.values().filter(|ended_us| **ended_us <= at.captured_us && !known(ended_us)).count() as u64;
     b.attempted += boot.untold.len() as u64;
@@ -268,12 +273,14 @@ fn contradiction(at: &Reading, boot: &Boot, explained: u64, faults: &mut Faults)
     None
 }
 
+/// The session is in sums.
+pub type InSums<'a> = dyn Fn(&Session) -> bool + 'a;
+
 /// Checks the sessions that are over and counted as ended, and folds them once no sample that is still looked at can show them.
-/// `last`: no sample will be looked at any more.
+/// `last`: no sample will be looked at any more. Sessions that are in sums are left to those who look at them.
 pub fn sweep(
     book: &mut Book,
-    boots: &BTreeMap<usize, Boot>,
-    watches: &[Watch],
+    (boots, watches, in_sums): (&BTreeMap<usize, Boot>, &[Watch], &InSums<'_>),
     config: &LedgerConfig,
     last: bool,
     out: (&mut Faults, &mut Convergence),
@@ -286,7 +293,11 @@ pub fn sweep(
             Some(backend) => config.backends.get(backend).is_some_and(|b| b.watched),
             None => session.attempted.is_some() && config.backends.iter().any(|b| b.watched),
         };
-        if !watched || (session.accepted.is_none() && !session.in_doubt()) {
+        let uncounted = session.accepted.is_none() && !session.in_doubt();
+        if !watched && !uncounted && in_sums(session) {
+            continue;
+        }
+        if !watched || uncounted {
             done.push(*index);
             continue;
         }
@@ -314,8 +325,8 @@ pub fn sweep(
             && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us
         {
             count_killed(session, convergence);
-            if let (Some((kind, protocol)), Some(agreed_us)) = (row(session), session.agreed_us) {
-                convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
+            if let (Some(end), Some(agreed_us)) = (row(session), session.agreed_us) {
+                convergence.detected(end, over.at_us, agreed_us);
             }
             done.push(*index);
         }
@@ -327,19 +338,20 @@ pub fn sweep(
 
 /// One more in its row of the table.
 pub fn count_killed(session: &Session, convergence: &mut Convergence) {
-    if let Some((kind, protocol)) = row(session) {
-        convergence.count(kind, protocol, |row| row.killed += 1);
+    if let Some(end) = row(session) {
+        convergence.count(end, |row| row.killed += 1);
     }
 }
 
 /// The row of a session that the driver ended.
-pub fn row(session: &Session) -> Option<(EndKind, crate::plan::Protocol)> {
+pub fn row(session: &Session) -> Option<MadeEnd> {
     session.accepted.as_ref()?;
-    match session.over?.how {
-        How::Finished(Finish::Forced(kind)) => Some((kind, session.protocol)),
-        How::Finished(Finish::Goodbye(_)) => Some((EndKind::Graceful, session.protocol)),
-        _ => None,
-    }
+    let kind = match session.over?.how {
+        How::Finished(Finish::Forced(kind)) => kind,
+        How::Finished(Finish::Goodbye(_)) => EndKind::Graceful,
+        _ => return None,
+    };
+    Some(MadeEnd { kind, protocol: session.protocol, scenario: session.scenario })
 }
 
 /// A session and its end record, side by side.
@@ -347,9 +359,9 @@ pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConf
     let (Some(over), Some(record)) = (session.over, session.record) else { return };
     count_killed(session, convergence);
     let from_us = if let Some((EndKind::Graceful, forced_us)) = session.forced { forced_us.min(over.at_us) } else { over.at_us };
-    if let Some((kind, protocol)) = row(session) {
-        convergence.detected(kind, protocol, session.scenario, from_us, record.at_us);
-        convergence.count(kind, protocol, |row| row.false_capacity += u64::from(record.count - 1));
+    if let Some(end) = row(session) {
+        convergence.detected(end, from_us, record.at_us);
+        convergence.count(end, |row| row.false_capacity += u64::from(record.count - 1));
     }
     let took = watch.watched_us(over.at_us, record.at_us);
     if took > window_us(session, config) {
@@ -360,7 +372,7 @@ pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConf
         faults.early.push(session.name());
     }
     if record.count == 1
-        && let Some(expected) = wrong_outcome(session, boot, config.lossy || watch.was_blind(over.at_us, config.grace_us))
+        && let Some(expected) = wrong_outcome(session, boot, watch)
     {
         faults.wrong.push(session.name());
         let got = record.outcome.map_or("an unknown outcome", Outcome::name);
@@ -368,8 +380,8 @@ pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConf
     }
 }
 
-/// What was expected, when the backend counted something else. `unheard`: our end may have been lost on its way.
-fn wrong_outcome(session: &Session, boot: &Boot, unheard: bool) -> Option<String> {
+/// What was expected, when the backend counted something else.
+fn wrong_outcome(session: &Session, boot: &Boot, watch: &Watch) -> Option<String> {
     let (over, record) = (session.over?, session.record?);
     let expected: &[Outcome] = match over.how {
         How::Finished(Finish::Goodbye(outcome) | Finish::ByServer(outcome)) => {
@@ -390,9 +402,15 @@ fn wrong_outcome(session: &Session, boot: &Boot, unheard: bool) -> Option<String
         {
             return None;
         }
-        // A front may keep the cut from the backend, and so may a network: it then sees a silent peer.
+        // The cut was lost on the way, or late.
+        How::Finished(Finish::Forced(_))
+            if record.outcome == Some(Outcome::TimedOut) && watch.disturbances.within(over.at_us, record.at_us) =>
+        {
+            return None;
+        }
+        // A front may keep the cut from the backend, which then sees a silent peer.
         How::Finished(Finish::Forced(EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::KillWorker | EndKind::HalfOpen))
-            if unheard || session.through_front() =>
+            if session.through_front() =>
         {
             &[Outcome::Cancelled, Outcome::TimedOut]
         }

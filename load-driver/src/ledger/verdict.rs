@@ -1,5 +1,6 @@
 //! The end of the proof: a last look at every boot, what is wrong by name, and the numbers beside it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -12,6 +13,7 @@ use super::{
     reconcile,
     retries::RetriedRow,
     session::Session,
+    totals,
 };
 use crate::plan::EndKind;
 
@@ -52,6 +54,29 @@ pub enum Proof {
     PartOfSessions,
     /// No end log: totals only.
     Totals,
+}
+
+/// How much the proof is worth, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// Every end was checked by its session's name.
+    Exact,
+    /// Sums were checked: what cancels out in them is not seen.
+    Totals,
+    /// Sums that hold sessions of others as well: what is within their variation is not seen.
+    WithOtherTraffic,
+}
+
+impl Confidence {
+    /// For people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Exact => "exact, by every session's name",
+            Self::Totals => "totals, in which faults of opposite sign cancel out",
+            Self::WithOtherTraffic => "totals that hold sessions of others too",
+        }
+    }
 }
 
 /// One backend process.
@@ -100,6 +125,10 @@ pub struct Verdict {
     pub convergence: Vec<ConvergenceRow>,
     /// By target and process.
     pub backends: Vec<BackendVerdict>,
+    /// How much it is worth, for the weakest of the backends; none when nothing was checked.
+    pub confidence: Option<Confidence>,
+    /// What the sources of counters cannot show.
+    pub cannot_see: Vec<String>,
     /// What a reader must know to judge the proof.
     pub notes: Vec<String>,
     /// Steps that make no sense: faults of the harness itself.
@@ -129,9 +158,10 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
         }
     }
     unseen(ledger, &mut last);
+    totals::conclude(ledger, &mut last);
     let ghosts: Vec<_> = ghost_sessions(ledger).into_iter().filter_map(reconcile::row).collect();
-    for (kind, protocol) in ghosts {
-        ledger.convergence.count(kind, protocol, |row| row.ghosts += 1);
+    for end in ghosts {
+        ledger.convergence.count(end, |row| row.ghosts += 1);
     }
     close_kills(ledger);
     let in_doubt = in_doubt(ledger);
@@ -139,10 +169,10 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
     for session in ledger.book.sessions.values() {
         reconcile::count_killed(session, &mut ledger.convergence);
         // Those of a killed backend were told when its successor agreed.
-        if let (Some((kind, protocol)), Some(agreed_us), Some(over)) = (reconcile::row(session), session.agreed_us, session.over)
-            && kind != EndKind::KillBackend
+        if let (Some(end), Some(agreed_us), Some(over)) = (reconcile::row(session), session.agreed_us, session.over)
+            && end.kind != EndKind::KillBackend
         {
-            ledger.convergence.detected(kind, protocol, session.scenario, over.at_us, agreed_us);
+            ledger.convergence.detected(end, over.at_us, agreed_us);
         }
     }
     let findings = name(ledger, &last);
@@ -164,8 +194,8 @@ fn close_kills(ledger: &mut Ledger) {
         .filter(|s| s.record.is_none() && s.agreed_us.is_none() && killed(s))
         .filter_map(reconcile::row)
         .collect();
-    for (kind, protocol) in left {
-        ledger.convergence.count(kind, protocol, |row| row.written_off += 1);
+    for end in left {
+        ledger.convergence.count(end, |row| row.written_off += 1);
     }
 }
 
@@ -206,7 +236,7 @@ fn conclude(ledger: &Ledger, mut last: Last, findings: Vec<Finding>, in_doubt: I
     if ledger.irregular() > 0 {
         irregular.push(format!("{} steps came out of order of time", ledger.irregular()));
     }
-    let watched = ledger.config.backends.iter().any(|backend| backend.watched);
+    let watched = ledger.config.backends.iter().any(|backend| backend.watched) || !ledger.totals.is_empty();
     let judgement = match findings.as_slice() {
         [] if !watched => Judgement::NotWatched,
         [] => Judgement::Agree,
@@ -221,6 +251,8 @@ fn conclude(ledger: &Ledger, mut last: Last, findings: Vec<Finding>, in_doubt: I
         retried: ledger.retried(),
         convergence: ledger.convergence.rows(),
         backends: last.backends,
+        confidence: last.confidence,
+        cannot_see: last.cannot_see,
         notes: last.notes,
         irregular,
     }

@@ -1,16 +1,16 @@
 //! From a profile to a plan.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use proto::{audio::AudioFormat, dist::Distribution, time::Micros};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{ActTemplate, Conversation, EndKind, Plan, ScenarioPlan, TurnTemplate, WaitTemplate, index};
+use super::{ActTemplate, Conversation, EndKind, FaultKind, Plan, ScenarioPlan, TurnTemplate, WaitTemplate, index};
 use crate::{
     arrival::ArrivalError,
     audio::{AudioError, Library, Utterance, synthesise},
-    profile::{self, Profile, Say, Says, Scenario, Turn},
+    profile::{self, BargeInFrom, Profile, Say, Says, Scenario, Turn},
 };
 
 /// Lane whose stream is the scenario's own: above every lane that an executor may make.
@@ -19,6 +19,9 @@ const SCENARIO_LANE: u32 = (1 << 24) - 1;
 const VARIANTS: (usize, usize) = (16, 4);
 /// Shortest and longest synthetic clip, microseconds: a detector needs the one, memory the other.
 const SYNTH_US: (u64, u64) = (200_000, 60_000_000);
+
+/// A session that was told of a drain may end so much later than the drain itself.
+const DRAIN_SLACK: Duration = Duration::from_secs(2);
 
 /// A profile that cannot be planned.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +56,14 @@ impl Plan {
         if scenarios.iter().all(|scenario| scenario.lanes.is_empty()) {
             return Err(PlanError::NoSessions);
         }
-        Ok(Self { run_id: run_id.to_owned(), seed: profile.seed, warmup: profile.warmup.0, scenarios })
+        let mut plan = Self { run_id: run_id.to_owned(), seed: profile.seed, warmup: profile.warmup.0, faults: Vec::new(), scenarios };
+        plan.faults = profile.timeline(plan.stops_at());
+        for scenario in &mut plan.scenarios {
+            let drains = plan.faults.iter().filter(|fault| matches!(fault.kind, FaultKind::Drain));
+            let of = drains.filter(|fault| fault.target.scenario.is_none_or(|number| number == scenario.number));
+            Arc::make_mut(scenario).drains = of.map(|fault| (fault.at, fault.at + fault.duration + DRAIN_SLACK)).collect();
+        }
+        Ok(plan)
     }
 }
 
@@ -87,6 +97,7 @@ fn plan_scenario(number: u16, name: &str, from: &Scenario, profile: &Profile, li
         response_timeout: from.response_timeout.0,
         start_timeout: from.start_timeout.0,
         expect: from.expect,
+        drains: Vec::new(),
     })
 }
 
@@ -104,13 +115,16 @@ impl Speaker<'_> {
     }
 
     fn turn(&mut self, from: &Turn, ratio: Option<f64>) -> Result<TurnTemplate, PlanError> {
-        let silence = || from.wait.as_ref().map_or(Distribution::Constant(std::time::Duration::ZERO), |wait| wait.0.clone());
+        let silence = || from.wait.as_ref().map_or(Distribution::Constant(Duration::ZERO), |wait| wait.0.clone());
         let wait = match (from.at, ratio) {
             (Some(at), _) => WaitTemplate::At(Micros(at.micros())),
             (None, Some(ratio)) => WaitTemplate::Ratio(ratio),
             (None, None) => WaitTemplate::After(silence()),
         };
         let act = match (&from.barge_in, &from.cancel, &from.tool) {
+            (Some(barge_in), _, _) if barge_in.from == BargeInFrom::SpeechEnd => {
+                ActTemplate::SpeakAgain { after: barge_in.after.0.clone(), says: self.says(&barge_in.say)? }
+            }
             (Some(barge_in), _, _) => ActTemplate::BargeIn {
                 after: barge_in.after.0.clone(),
                 explicit: barge_in.explicit,

@@ -87,6 +87,12 @@ impl Dialect {
         matches!(self, Self::OpenaiRealtime | Self::Pipecat | Self::Elevenlabs | Self::Custom)
     }
 
+    /// No message of the backend says that it took the session: the driver says it in its name when the way is open, and the backend may count it a
+    /// little later.
+    pub const fn implies_acceptance(self) -> bool {
+        matches!(self, Self::Twilio | Self::Ces | Self::Custom)
+    }
+
     /// Formats of the caller's and of the agent's audio that it can carry; the first are the usual ones.
     pub const fn formats(self) -> &'static [(AudioFormat, AudioFormat)] {
         use AudioFormat::{Alaw8k, Mulaw8k, Pcm8k, Pcm16k, Pcm24k, Pcm48k};
@@ -121,19 +127,46 @@ impl Dialect {
     /// What a caller can say in it, where turns are found so. `custom` says what its templates say: see the profile.
     pub const fn capabilities(self, turn_detection: TurnDetection) -> Capabilities {
         let manual = matches!(turn_detection, TurnDetection::None);
-        let none =
-            Capabilities { commit: false, interrupt: false, cancel: false, heard_ms: false, markers: false, dtmf: false, tools: true };
+        let none = Capabilities {
+            commit: false,
+            interrupt: false,
+            cancel: false,
+            heard_ms: false,
+            markers: false,
+            dtmf: false,
+            tools: true,
+            resume: false,
+        };
         match self {
             Self::Native => Capabilities { interrupt: true, cancel: true, heard_ms: true, markers: true, ..none },
             Self::OpenaiRealtime => Capabilities { commit: true, interrupt: true, cancel: true, heard_ms: true, ..none },
             Self::Twilio => Capabilities { dtmf: true, tools: false, ..none },
             Self::Pipecat => Capabilities { interrupt: true, cancel: true, dtmf: true, ..none },
             // The begin of the caller's activity interrupts; where the server finds the turns it takes no markers.
-            Self::GeminiLive => Capabilities { commit: true, interrupt: manual, markers: manual, ..none },
+            Self::GeminiLive => Capabilities { commit: true, interrupt: manual, markers: manual, resume: true, ..none },
             Self::Ces => Capabilities { dtmf: true, ..none },
             Self::Deepgram => Capabilities { commit: true, ..none },
             Self::Elevenlabs | Self::Custom => none,
         }
+    }
+
+    /// Keys of `agent` that mean something to it, beside `greets`, which is the caller's.
+    pub const fn agent_keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Native => &["voice", "turn_detection"],
+            Self::OpenaiRealtime => &["model", "voice", "instructions", "turn_detection", "beta"],
+            Self::Twilio => &[],
+            Self::Pipecat => &["without_rtvi"],
+            Self::GeminiLive | Self::Deepgram => &["model", "voice", "instructions", "turn_detection"],
+            Self::Ces => &["id"],
+            Self::Elevenlabs => &["id", "voice", "instructions"],
+            Self::Custom => &["model", "id", "voice", "instructions", "turn_detection"],
+        }
+    }
+
+    /// It can leave turns to a backend that finds them by what was said.
+    pub const fn detects_by_meaning(self) -> bool {
+        matches!(self, Self::OpenaiRealtime)
     }
 
     /// What was sent in full and is still being played can be truncated.
@@ -145,6 +178,16 @@ impl Dialect {
     /// finding says something.
     pub const fn tells_old_audio(self) -> bool {
         matches!(self, Self::Native | Self::OpenaiRealtime)
+    }
+
+    /// An onset of speech that the backend tells gives up the answers that have not begun. Others say so, or may go on with them.
+    pub const fn onset_drops_answers(self) -> bool {
+        matches!(self, Self::Native)
+    }
+
+    /// The end of a response that the user interrupts is told by the onset alone, which comes whether anything was interrupted or not.
+    pub const fn ends_by_onset(self) -> bool {
+        matches!(self, Self::Deepgram)
     }
 
     /// Every response has a name; elsewhere 0 is one without.
@@ -191,6 +234,8 @@ pub struct Capabilities {
     pub dtmf: bool,
     /// Calls of tools and their results.
     pub tools: bool,
+    /// A session that goes on from another.
+    pub resume: bool,
 }
 
 /// What a scenario is meant to show although it is no good end: then it is no failure.

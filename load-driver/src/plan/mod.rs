@@ -5,6 +5,8 @@
 //! `n` is drawn when it is wanted, and nothing is kept for it. What a scenario as a whole draws (Poisson arrivals, synthetic
 //! clips) comes from the stream of a lane that cannot exist.
 //!
+//! A session that goes on with the conversation of another has an index of its own, `leg << 58` above it, and draws from the same stream.
+//!
 //! # Silence
 //! A turn's [`Wait`] is `After` (counted from the end of the turn before), `At` (a run time) or, where the scenario has a `speaking_ratio` r,
 //! `Cycle`: speech / r after the *begin* of the turn before. The agent's answer comes out of that silence; when it takes
@@ -12,8 +14,10 @@
 //! a cycle, so that a crowd does not speak in chorus.
 
 mod build;
+mod fault;
 mod kinds;
 mod outline;
+mod resumption;
 mod scenario;
 mod service;
 mod session;
@@ -25,10 +29,12 @@ use proto::{ids::PlanIndex, time::Micros};
 
 pub use self::{
     build::PlanError,
+    fault::{Fault, FaultKind, FaultName, FaultTarget, Maker},
     kinds::{Capabilities, Claim, Dialect, EndKind, Expect, Protocol},
     outline::{Outline, Outlook},
+    resumption::Resumption,
     scenario::{ActTemplate, Conversation, Lane, ScenarioPlan, TurnTemplate, WaitTemplate},
-    service::{Agent, Connection, Service, TurnDetection, hide},
+    service::{ADMIN_TOKEN, Agent, Connection, Service, TurnDetection, hide},
     session::{Act, Draw, SessionPlan, TurnPlan, Wait},
 };
 
@@ -43,12 +49,31 @@ pub struct Plan {
     pub warmup: Duration,
     /// In the order of the profile.
     pub scenarios: Vec<Arc<ScenarioPlan>>,
+    /// What goes wrong on purpose, in order of time.
+    pub faults: Vec<Fault>,
 }
 
 /// Bits of an index below the lane.
 const ITERATION_BITS: u32 = 24;
 /// Bits of an index below the scenario.
 const SCENARIO_SHIFT: u32 = 48;
+/// Bits of an index below the leg: how many sessions the conversation had before this one.
+const LEG_SHIFT: u32 = 58;
+/// Scenarios that an index has room for.
+pub(crate) const MAX_SCENARIOS: usize = 1 << (LEG_SHIFT - SCENARIO_SHIFT);
+
+/// The session that goes on with the conversation of `index`; none when it had so many that a backend must be at fault.
+const fn next_leg(PlanIndex(index): PlanIndex) -> Option<PlanIndex> {
+    match index.checked_add(1 << LEG_SHIFT) {
+        Some(next) => Some(PlanIndex(next)),
+        None => None,
+    }
+}
+
+/// The session with which the conversation of `index` began.
+const fn first_leg(PlanIndex(index): PlanIndex) -> PlanIndex {
+    PlanIndex(index & ((1 << LEG_SHIFT) - 1))
+}
 
 /// Names iteration `iteration` of a lane. A lane of more than 16 million sessions would need longer than any run.
 pub(crate) const fn index(scenario: u16, lane: u32, iteration: u32) -> PlanIndex {
@@ -57,9 +82,10 @@ pub(crate) const fn index(scenario: u16, lane: u32, iteration: u32) -> PlanIndex
 }
 
 /// The session's place in a round: neighbours in a lane, or in the same iteration of neighbouring lanes, or of neighbouring scenarios, are
-/// neighbours in it.
-pub(crate) const fn turn(PlanIndex(index): PlanIndex) -> u64 {
+/// neighbours in it. A session that goes on from another keeps its place.
+pub(crate) const fn turn(index: PlanIndex) -> u64 {
     const MASK: u64 = (1 << ITERATION_BITS) - 1;
+    let PlanIndex(index) = first_leg(index);
     (index >> SCENARIO_SHIFT) + (index >> ITERATION_BITS & MASK) + (index & MASK)
 }
 

@@ -46,9 +46,16 @@ pub struct ScenarioPlan {
     pub start_timeout: Duration,
     /// What this scenario is for: no error.
     pub expect: Option<Expect>,
+    /// When the run itself has backends of it drain: from, to.
+    pub drains: Vec<(Micros, Micros)>,
 }
 
 impl ScenarioPlan {
+    /// The plan itself is what makes the backend end a session now, or may be.
+    pub fn wants_ends(&self, now: Micros) -> bool {
+        self.expect == Some(Expect::TimedOut) || self.drains.iter().any(|(from, to)| (*from..=*to).contains(&now))
+    }
+
     /// Callers say where their turns are over, and ask for the answers: nobody else finds them.
     pub fn commits(&self) -> bool {
         self.service.agent.turn_detection == TurnDetection::None && !self.markers
@@ -119,6 +126,13 @@ pub enum ActTemplate {
         /// What is claimed to have been heard; none: the truth.
         heard: Option<Claim>,
         /// What is said over the agent; it is the next thing answered.
+        says: Vec<Arc<Utterance>>,
+    },
+    /// Speak again, whether the agent has begun or not; it interrupts what is said by then.
+    SpeakAgain {
+        /// From the end of the user's speech.
+        after: Distribution,
+        /// What is said; it is the next thing answered.
         says: Vec<Arc<Utterance>>,
     },
     /// Cancel the response so long after its first audio.

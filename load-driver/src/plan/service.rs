@@ -33,9 +33,22 @@ pub struct Service {
     pub connection: Connection,
 }
 
+impl Service {
+    /// Its backend says when a response that was said in full is over: of `custom` the description decides, by a rule `turn_end`.
+    pub fn signals_ends(&self) -> bool {
+        self.dialect.signals_ends() || self.custom.as_ref().is_some_and(|script| script.names_ends)
+    }
+
+    /// Nobody says where responses begin and end, or not so that it could be relied on: the caller tells by the audio ([`crate::caller`]).
+    pub fn infers_responses(&self) -> bool {
+        self.dialect.infers_responses() || self.custom.as_ref().is_some_and(|script| !script.names_ends)
+    }
+}
+
 /// What a dialect that leaves its client a choice asks the backend for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of what the agent is asked to be")]
+#[expect(clippy::struct_excessive_bools, reason = "keys of the profile, each by itself")]
 pub struct Agent {
     /// Name of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,6 +70,9 @@ pub struct Agent {
     pub without_rtvi: bool,
     /// The agent speaks first: its first response answers nobody.
     pub greets: bool,
+    /// Gemini Live: ask for session resumption. When the backend goes away in mid-conversation, the conversation goes on in a session of its own,
+    /// over a new connection.
+    pub resume: bool,
 }
 
 /// Who finds where the user's turns begin and end.
@@ -85,6 +101,9 @@ pub struct Connection {
     /// WebSocket subprotocols to offer, beside those of the dialect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subprotocols: Vec<String>,
+    /// What the admin ports of `agent-server`s want to be shown (`--admin-token`), where counters are read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_token: Option<String>,
     /// PEM file of certificates to trust instead of the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
@@ -98,6 +117,9 @@ pub struct Connection {
     #[serde(skip)]
     pub private: BTreeSet<String>,
 }
+
+/// Key of [`Connection::admin_token`].
+pub const ADMIN_TOKEN: &str = "admin_token";
 
 impl Connection {
     /// As when nothing is said.
@@ -116,6 +138,7 @@ impl Connection {
             headers: self.headers.iter().map(mask).collect(),
             query: self.query.iter().map(mask).collect(),
             subprotocols: self.subprotocols.iter().map(offered).collect(),
+            admin_token: self.admin_token.as_deref().map(masked),
             ..self.clone()
         }
     }
@@ -125,7 +148,8 @@ impl Connection {
         let headers = self.headers.iter().map(|(name, value)| (["headers".to_owned(), name.clone()], value.as_str()));
         let query = self.query.iter().map(|(name, value)| (["query".to_owned(), name.clone()], value.as_str()));
         let offered = self.subprotocols.iter().enumerate();
-        headers.chain(query).chain(offered.map(|(at, name)| (["subprotocols".to_owned(), at.to_string()], name.as_str())))
+        let admin = self.admin_token.iter().map(|token| ([ADMIN_TOKEN.to_owned(), ADMIN_TOKEN.to_owned()], token.as_str()));
+        headers.chain(query).chain(offered.map(|(at, name)| (["subprotocols".to_owned(), at.to_string()], name.as_str()))).chain(admin)
     }
 
     /// What is no secret of the text, every other value of this connection masked in it.
@@ -137,7 +161,8 @@ impl Connection {
             }
             let Ok(value) = expand(value, &lookup) else { continue };
             // With its scheme, `Bearer` for one, and without.
-            for secret in std::iter::once(value.as_str()).chain(value.split([' ', '.'])) {
+            let words = value.split([' ', '.']).filter(|word| !SCHEMES.iter().any(|scheme| word.eq_ignore_ascii_case(scheme)));
+            for secret in std::iter::once(value.as_str()).chain(words) {
                 text = hide(secret, text);
             }
         }
@@ -164,6 +189,9 @@ fn lower_codes(sent: &str) -> String {
         out + "%" + &code.to_ascii_lowercase() + rest
     })
 }
+
+/// Words before a key that everybody knows, and that a server's advice needs.
+const SCHEMES: [&str; 5] = ["bearer", "token", "basic", "apikey", "openai-insecure-api-key"];
 
 /// A shorter word is none that anybody keeps secret, and may be anywhere in a text.
 const SECRET_LENGTH: usize = 4;

@@ -6,7 +6,7 @@ use proto::{ids::PlanIndex, time::Micros};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{ActTemplate, Claim, EndKind, ScenarioPlan, TurnTemplate, WaitTemplate, index};
+use super::{ActTemplate, Claim, EndKind, Resumption, ScenarioPlan, TurnTemplate, WaitTemplate, first_leg, index};
 use crate::audio::Utterance;
 
 /// One session of the plan; everything in it follows from (profile, seed, index).
@@ -28,6 +28,8 @@ pub struct SessionPlan {
     pub end: EndKind,
     /// Sent to the backend: `run-index`.
     pub client_ref: String,
+    /// Where it takes up the conversation of a session before it.
+    pub resumes: Option<Arc<Resumption>>,
 }
 
 /// A turn with its times drawn.
@@ -71,6 +73,13 @@ pub enum Act {
         /// What is claimed to have been heard; none: the truth.
         heard: Option<Claim>,
         /// What is said over the agent.
+        says: Option<Arc<Utterance>>,
+    },
+    /// Speak again, whether the agent has begun or not.
+    SpeakAgain {
+        /// From the end of the user's speech.
+        after: Duration,
+        /// What is said.
         says: Option<Arc<Utterance>>,
     },
     /// Cancel.
@@ -136,6 +145,9 @@ impl ScenarioPlan {
             ActTemplate::BargeIn { after, explicit, heard, says } => {
                 Act::BargeIn { says: one_of(&mut rng, says).cloned(), after: after.sample(&mut rng), explicit: *explicit, heard: *heard }
             }
+            ActTemplate::SpeakAgain { after, says } => {
+                Act::SpeakAgain { says: one_of(&mut rng, says).cloned(), after: after.sample(&mut rng) }
+            }
             ActTemplate::Cancel { after } => Act::Cancel { after: after.sample(&mut rng) },
             ActTemplate::Tool { name, takes } => Act::Tool { name: name.clone(), takes: takes.sample(&mut rng) },
         };
@@ -152,7 +164,8 @@ impl ScenarioPlan {
         Some(TurnPlan { wait, says, act, response_ms, dtmf: Arc::clone(&template.dtmf) })
     }
 
-    fn turns(&self, draw: &Draw) -> &[TurnTemplate] {
+    /// Turns of a conversation.
+    pub(super) fn turns(&self, draw: &Draw) -> &[TurnTemplate] {
         self.conversations.get(draw.conversation).map_or(&[], |conversation| &conversation.turns)
     }
 
@@ -168,7 +181,7 @@ impl ScenarioPlan {
         // The same draws, in the same order, as the turn itself makes.
         let mut rng = stream(seed, draw.index, Some(n));
         let mut speech = one_of(&mut rng, &template.says).map_or(0, |says| says.speech_us());
-        if let ActTemplate::BargeIn { says, .. } = &template.act {
+        if let ActTemplate::BargeIn { says, .. } | ActTemplate::SpeakAgain { says, .. } = &template.act {
             speech += one_of(&mut rng, says).map_or(0, |says| says.speech_us());
         }
         Duration::from_micros((speech as f64 / ratio) as u64)
@@ -178,7 +191,7 @@ impl ScenarioPlan {
 impl SessionPlan {
     pub(super) fn new(draw: Draw, seed: u64, start: Micros, scenario: Arc<ScenarioPlan>, client_ref: String) -> Self {
         let Draw { index, conversation, length, end } = draw;
-        Self { index, start, scenario, seed, conversation, length, end, client_ref }
+        Self { index, start, scenario, seed, conversation, length, end, client_ref, resumes: None }
     }
 
     /// Turn `n`, or none when the conversation is over: see [`ScenarioPlan::turn`].
@@ -191,8 +204,8 @@ impl SessionPlan {
         self.scenario.tools(self.conversation)
     }
 
-    fn own(&self) -> Draw {
-        Draw { index: self.index, conversation: self.conversation, length: self.length, end: self.end }
+    pub(super) fn own(&self) -> Draw {
+        Draw { index: first_leg(self.index), conversation: self.conversation, length: self.length, end: self.end }
     }
 }
 

@@ -12,7 +12,11 @@ use serde::{
     de::{self, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{Span, url::is_host_port, validate::Checker};
+use super::{
+    Span,
+    url::{is_admin, is_host_port},
+    validate::Checker,
+};
 
 /// Backends that `run` and `simulate` know one by one, or a name that gives them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -43,7 +47,7 @@ pub struct BackendEntry {
     /// `host:port` of its sessions, of one that runs already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// `host:port` of its counters; absent: the sessions' port + 1.
+    /// `host:port` of its counters, `https://host:port` over TLS; absent: the sessions' port + 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
     /// So many alike, of those that the run starts; absent: 1.
@@ -89,10 +93,9 @@ impl BackendEntry {
         if self.count == Some(0) {
             c.error("count", "0 backends are none", "write 1 or more, or drop the entry");
         }
-        for (key, text) in [("address", &self.address), ("admin", &self.admin)] {
-            if let Some(text) = text
-                && !is_host_port(text)
-            {
+        let admin = self.admin.as_ref().map(|text| ("admin", text, is_admin(text)));
+        for (key, text, right) in self.address.as_ref().map(|text| ("address", text, is_host_port(text))).into_iter().chain(admin) {
+            if !right {
                 c.error(key, format!("`{text}` is not host:port"), "write for example 127.0.0.1:7000");
             }
         }

@@ -4,7 +4,7 @@ use super::{Document, Profile, ProfileError, Reach, Scenario, Span, connection, 
 use crate::{
     arrival,
     balance::{Expectation, Prediction},
-    plan::EndKind,
+    plan::{EndKind, MAX_SCENARIOS},
 };
 
 impl Profile {
@@ -17,14 +17,14 @@ impl Profile {
         self.check_schemes(&mut c);
         c.within("connection", |c| connection::check(&self.connection, c));
         c.within("driver", |c| self.driver.check(c));
-        c.within("counters", |c| self.counters.check(c));
+        c.within("counters", |c| self.counters.check(c, self));
         let world = World { embedded: self.is_embedded(), backends: self.choices(), audio: &self.library() };
         c.within("scenarios", |c| {
             if self.scenarios.is_empty() {
                 c.here("there is no scenario", "add one under `scenarios`");
             }
-            if self.scenarios.0.len() > usize::from(u16::MAX) {
-                c.here("there are too many scenarios", "write at most 65535");
+            if self.scenarios.0.len() > MAX_SCENARIOS {
+                c.here("there are too many scenarios", format!("write at most {MAX_SCENARIOS}"));
             }
             for (name, scenario) in self.scenarios.iter() {
                 c.within(name, |c| {
@@ -36,6 +36,7 @@ impl Profile {
             }
         });
         self.check_kills(&mut c);
+        self.check_faults(&mut c);
         c.within("thresholds", |c| {
             for (metric, all) in self.thresholds.iter() {
                 c.within(metric, |c| {
@@ -56,6 +57,7 @@ impl Profile {
                 c.error("warmup", "the warm-up is as long as the whole run: no statistics would be left", "make it shorter");
             }
             self.check_disturbances(&mut c, end);
+            self.check_fault_times(&mut c, end);
         }
         c.finish()
     }

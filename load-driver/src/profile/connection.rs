@@ -74,6 +74,11 @@ pub(super) fn check(connection: &Connection, c: &mut Checker<'_>) {
             }
         }
     });
+    if let Some(token) = &connection.admin_token
+        && let Err(error) = expand(token, |_| Some(String::new()))
+    {
+        c.error("admin_token", format!("the admin token: {error}"), "as in `${AGENT_ADMIN_TOKEN}`");
+    }
     if connection.certificate.is_some() != connection.key.is_some() {
         let (given, missing) = if connection.key.is_some() { ("key", "certificate") } else { ("certificate", "key") };
         c.error(given, format!("`{given}` is given and `{missing}` is not"), format!("add `{missing}: FILE`"));

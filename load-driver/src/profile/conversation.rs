@@ -67,8 +67,12 @@ pub struct Turn {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "{after: 500ms, say: stop.wav}")]
 pub struct BargeIn {
-    /// So long after the first audio of the answer.
+    /// So long after the first audio of the answer, or after what `from` says.
     pub after: Dist,
+    /// What `after` counts from. `speech_end`: from the end of what the user said, so that an agent that still thinks is interrupted before it begins.
+    /// Let `after` be longer than the agent takes to notice the end, else both are heard as one turn.
+    #[serde(default, skip_serializing_if = "BargeInFrom::is_answer")]
+    pub from: BargeInFrom,
     /// By a message; else by speaking over the agent, which its detector must notice.
     #[serde(default)]
     pub explicit: bool,
@@ -79,6 +83,25 @@ pub struct BargeIn {
     /// What is said over the agent; it is the next thing answered.
     #[serde(default, skip_serializing_if = "Says::is_empty")]
     pub say: Says,
+}
+
+/// What the time of an interruption counts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BargeInFrom {
+    /// The first audio of the answer.
+    #[default]
+    Answer,
+    /// The end of the user's speech, whether the agent has begun or not.
+    SpeechEnd,
+}
+
+impl BargeInFrom {
+    /// As where nothing is said about it.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    const fn is_answer(&self) -> bool {
+        matches!(self, Self::Answer)
+    }
 }
 
 /// The end of an answer that nobody wants.
@@ -175,7 +198,11 @@ impl Turn {
         c.within("say", |c| self.say.check(c, world));
         if let Some(barge_in) = &self.barge_in {
             c.within("barge_in", |c| {
-                if barge_in.say.is_empty() && !barge_in.explicit {
+                let early = barge_in.from == BargeInFrom::SpeechEnd;
+                if early && (barge_in.explicit || barge_in.heard.is_some()) {
+                    let key = if barge_in.explicit { "explicit" } else { "heard" };
+                    c.error(key, "who speaks again before the answer interrupts by speech alone", format!("drop `{key}`, or `from`"));
+                } else if barge_in.say.is_empty() && !barge_in.explicit {
                     c.here("an interruption by speech needs something to `say`", "add `say: stop.wav`, or `explicit: true`");
                 }
                 c.within("say", |c| barge_in.say.check(c, world));

@@ -66,7 +66,9 @@ impl de::Error for DecodeError {
             Unexpected::Map => "a map".to_owned(),
             other => other.to_string(),
         };
-        Self::new(format!("expected {}, found {found}", in_words(&expected.to_string())), None)
+        let expected = in_words(&expected.to_string());
+        let help = (matches!(unexpected, Unexpected::Bool(_)) && expected != "`true` or `false`").then(|| UNQUOTED.to_owned());
+        Self::new(format!("expected {expected}, found {found}"), help)
     }
 
     fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -92,6 +94,9 @@ impl de::Error for DecodeError {
         error
     }
 }
+
+/// YAML has words for them that people mean as words.
+pub(super) const UNQUOTED: &str = "YAML reads y, n, yes, no, on and off as true and false: put the word in quotes";
 
 fn listed(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
@@ -146,6 +151,7 @@ impl<'de> de::Deserializer<'de> for &'de Node {
         match &self.value {
             // Every enum of a profile is a plain word.
             Value::Text(word) => visitor.visit_enum(word.as_str().into_deserializer()),
+            Value::Bool(_) => Err(DecodeError::new(format!("expected a word, found {}", self.describe()), Some(UNQUOTED.to_owned()))),
             _ => Err(DecodeError::new(format!("expected a word, found {}", self.describe()), None)),
         }
         .map_err(|error| error.at(&self.place))

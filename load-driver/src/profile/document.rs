@@ -86,6 +86,14 @@ impl Document {
         Ok(document)
     }
 
+    /// The word that begins at a place of the file.
+    pub fn word_at(&self, place: &Place) -> Option<String> {
+        let Place::File { line, column } = place else { return None };
+        let line = self.text.lines().nth((*line as usize).checked_sub(1)?)?;
+        let word: String = line.chars().skip((*column as usize).checked_sub(1)?).take_while(char::is_ascii_alphabetic).collect();
+        (!word.is_empty()).then_some(word)
+    }
+
     /// Something wrong at a place.
     pub fn diagnostic(&self, place: Place, message: impl Into<String>, help: Option<String>) -> Diagnostic {
         let line = match &place {

@@ -1,4 +1,4 @@
-//! `driver`: how the load is made. `counters`: how the backends' counters are watched.
+//! `driver`: how the load is made.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -107,38 +107,5 @@ impl VoiceFaults {
     /// Every finding fails the run.
     pub const fn is_strict(&self) -> bool {
         self.allow.is_empty()
-    }
-}
-
-/// How the backends' counters are watched and held against the ledger.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of counter settings")]
-pub struct Counters {
-    /// Between two snapshots of a backend.
-    pub interval: Span,
-    /// After the last session, the counters get so long to agree with the ledger; longer is a discrepancy.
-    pub settle: Span,
-    /// An abrupt end must be counted within this time.
-    pub window: Span,
-    /// The same for a half-open peer, which only a keepalive finds.
-    pub half_open_window: Span,
-}
-
-impl Default for Counters {
-    fn default() -> Self {
-        Self { interval: Span::millis(100), settle: Span::seconds(10), window: Span::seconds(2), half_open_window: Span::seconds(45) }
-    }
-}
-
-impl Counters {
-    pub(super) fn check(&self, c: &mut Checker<'_>) {
-        for (key, span) in
-            [("interval", self.interval), ("settle", self.settle), ("window", self.window), ("half_open_window", self.half_open_window)]
-        {
-            c.positive(key, span);
-        }
-        if self.interval > Span::seconds(10) {
-            c.error("interval", "snapshots this far apart miss what happens between them", "write 10s or less; 100ms is the default");
-        }
     }
 }

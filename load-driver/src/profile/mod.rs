@@ -8,12 +8,14 @@ mod backends;
 mod check;
 mod connection;
 mod conversation;
+mod counters;
 mod custom;
 mod decode;
 mod document;
 mod driver;
 mod ends;
 mod error;
+mod faults;
 mod fleet;
 mod named;
 mod overrides;
@@ -31,6 +33,8 @@ mod words;
 
 use std::{
     collections::BTreeMap,
+    fs::File,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
@@ -42,18 +46,21 @@ pub(crate) use self::error::nearest;
 pub use self::{
     backends::{BackendEntry, Backends, Discovery},
     connection::{header_error, is_wrong_subprotocol},
-    conversation::{BargeIn, Cancel, Conversation, Say, Says, Tool, Turn},
+    conversation::{BargeIn, BargeInFrom, Cancel, Conversation, Say, Says, Tool, Turn},
+    counters::{CounterKind, Counters, Ended, Site, Urls, read_at},
     custom::{Custom, Fill, Hole, Kind, Rule, Script, Template},
     document::Document,
-    driver::{Counters, Driver, Http2, VoiceFaults},
+    driver::{Driver, Http2, VoiceFaults},
     ends::{Ends, WeightedEnd},
     error::{Diagnostic, Place, ProfileError},
+    faults::FaultEntry,
     fleet::{DEAD_FOR, Fleet, Member, Reach},
     named::Named,
     overrides::Override,
     routing::{Policies, ReportSource, Routing},
     scenario::{ExecutorName, Scenario},
     schema::schema,
+    server::KEYS_OF_OTHERS,
     shipped::{SHIPPED, ShippedProfile, shipped, shipped_clip},
     target::{Address, Target},
     threshold::Threshold,
@@ -111,6 +118,9 @@ pub struct Profile {
     /// Which faults of the backends as voice agents do not fail the run; absent: each does.
     #[serde(default, skip_serializing_if = "VoiceFaults::is_strict")]
     pub voice_faults: VoiceFaults,
+    /// What goes wrong on purpose, and when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FaultEntry>,
     /// Crowds of callers, by name. They run side by side.
     pub scenarios: Named<Scenario>,
     /// What must hold for the run to pass: conditions by metric.
@@ -144,7 +154,7 @@ impl Source {
 
     fn read(&self) -> Result<(String, String), ProfileError> {
         match self {
-            Self::File(path) => std::fs::read_to_string(path)
+            Self::File(path) => read_bounded(path)
                 .map(|text| (path.display().to_string(), text))
                 .map_err(|source| ProfileError::Read { path: path.clone(), source }),
             Self::Shipped(name) => {
@@ -173,6 +183,19 @@ impl Source {
             Self::Shipped(_) => None,
         }
     }
+}
+
+/// Longest profile, bytes. One that a program wrote, with a thousand scenarios, has a tenth of it.
+const PROFILE_MAX: u64 = 4 << 20;
+
+/// A file need not have an end.
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(PROFILE_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > PROFILE_MAX {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 4 MiB, which no profile is"));
+    }
+    Ok(text)
 }
 
 /// A profile with the text it came from, so that later stages can point into it.

@@ -121,8 +121,19 @@ fn insert(node: &mut Node, steps: &[&str], depth: usize, value: Node, place: &Pl
     match &mut node.value {
         Value::Map(entries) => {
             let at = entries.iter().position(|entry| entry.key == *step);
+            // A threshold that is set to nothing is dropped.
+            let nothing = matches!(value.value, Value::Null) || matches!(&value.value, Value::List(items) if items.is_empty());
+            let drops = nothing && depth == 1 && steps.len() == 2 && steps[0] == "thresholds";
             let at = match at {
+                Some(at) if drops => {
+                    entries.remove(at);
+                    return Ok(());
+                }
                 Some(at) => at,
+                None if drops => {
+                    let names: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
+                    return Err((format!("there is no threshold of `{step}`"), Some(format!("there are {}", names.join(", ")))));
+                }
                 // A new key may be a default that the file left out; a new scenario is a slip of the pen.
                 None if depth == 1 && steps[0] == "scenarios" && steps.len() > 2 => {
                     let names: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();

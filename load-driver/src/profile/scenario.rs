@@ -223,20 +223,19 @@ impl Scenario {
             let known: Vec<String> = self.dialect.formats().iter().map(|(input, _)| input.to_string()).collect();
             c.error("format", format!("the dialect `{name}` does not carry {format}"), format!("it carries {}", known.join(", ")));
         }
-        if self.custom.is_some() != (self.dialect == Dialect::Custom) {
-            let help = "`dialect: custom` and `custom: {...}` go together";
-            c.here(
-                if self.custom.is_some() {
-                    format!("`custom` describes a dialect, and `{name}` needs none")
-                } else {
-                    "`custom` is missing".to_owned()
-                },
-                help,
-            );
+        let help = "`dialect: custom` and `custom: {...}` go together";
+        match (&self.custom, self.dialect) {
+            (None, Dialect::Custom) => return c.here("`custom` is missing", help),
+            // What it says of words is about another dialect.
+            (Some(_), dialect) if dialect != Dialect::Custom => {
+                return c.error("custom", format!("`custom` describes a dialect, and `{name}` needs none"), help);
+            }
+            _ => {}
         }
         if let Some(custom) = &self.custom {
             c.within("custom", |c| custom.check(c));
         }
+        self.check_agent(c);
         self.check_words(c);
     }
 

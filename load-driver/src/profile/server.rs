@@ -15,7 +15,18 @@ use super::{
 /// What the run itself says to every backend that it starts.
 const KEYS_OF_THE_RUN: [&str; 4] = ["listen", "admin_listen", "backend_id", "stop_on_stdin_eof"];
 /// What only a server that is started by somebody else may have.
-const KEYS_OF_OTHERS: [&str; 6] = ["tls_listen", "tls_cert", "tls_key", "tls_self_signed", "tls_client_ca", "auth_token"];
+pub const KEYS_OF_OTHERS: [&str; 10] = [
+    "tls_listen",
+    "tls_cert",
+    "tls_key",
+    "tls_self_signed",
+    "tls_client_ca",
+    "auth_token",
+    "auth_token_file",
+    "admin_token",
+    "admin_token_file",
+    "admin_tls",
+];
 
 impl Profile {
     /// `server`, those of single backends, and what both come to.

@@ -10,7 +10,7 @@ use serde::{
 };
 
 use super::{
-    url::{TargetUrl, is_host_port, shown},
+    url::{TargetUrl, is_admin, shown},
     validate::Checker,
 };
 
@@ -38,7 +38,7 @@ pub struct Address {
     /// `host:port` of its sessions, or a URL.
     #[serde(serialize_with = "shown_address")]
     pub address: String,
-    /// `host:port` of its counters; absent: the sessions' port + 1, and none for a URL.
+    /// `host:port` of its counters, `https://host:port` over TLS; absent: the sessions' port + 1, and none for a URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
 }
@@ -97,8 +97,12 @@ impl Target {
                     if let Err(message) = TargetUrl::parse(&address.address) {
                         c.error(&at, message, "write for example 127.0.0.1:7000 or wss://agents.example/v1/realtime");
                     }
-                    if let Some(text) = address.admin.iter().find(|text| !is_host_port(text)) {
-                        c.error(&at, format!("`{text}` is not host:port"), "write for example 127.0.0.1:7001");
+                    if let Some(text) = address.admin.iter().find(|text| !is_admin(text)) {
+                        c.error(
+                            &at,
+                            format!("`{text}` is not host:port"),
+                            "write for example 127.0.0.1:7001, or https:// before it for TLS",
+                        );
                     }
                 }
             }
@@ -187,7 +191,7 @@ impl<'de> Deserialize<'de> for Address {
 struct LongAddress {
     /// `host:port` of the sessions, or a URL: ws, wss (WebSocket), http, https (gRPC).
     address: String,
-    /// `host:port` of the counters; absent: the sessions' port + 1, and none for a URL.
+    /// `host:port` of the counters, `https://host:port` over TLS; absent: the sessions' port + 1, and none for a URL.
     admin: Option<String>,
 }
 

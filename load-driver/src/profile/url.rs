@@ -110,6 +110,11 @@ impl TargetUrl {
         }
     }
 
+    /// Always with the port.
+    pub fn host_and_port(&self) -> String {
+        format!("{}:{}", self.bracketed(), self.port)
+    }
+
     /// It is encrypted.
     pub fn tls(&self) -> bool {
         self.scheme.is_some_and(Scheme::tls)
@@ -193,6 +198,11 @@ pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["key", "token", "secret", "password", "auth", "cookie", "credential", "signature", "jwt"].iter().any(|part| name.contains(part))
         || name == "sig"
+}
+
+/// `host:port` of an admin port, or `https://host:port` of one that speaks TLS.
+pub(super) fn is_admin(text: &str) -> bool {
+    is_host_port(text.strip_prefix("https://").unwrap_or(text))
 }
 
 /// `host:port`, the host a name, an IPv4 address or an IPv6 address in brackets.

@@ -39,6 +39,12 @@ impl<'a> Checker<'a> {
         self.at(self.document.locate(&path), message, Some(help.into()));
     }
 
+    /// The word of the file that YAML took for true or false, where it is neither.
+    pub(super) fn unquoted(&self, key: &str) -> Option<String> {
+        let path: Vec<&str> = self.path.iter().map(String::as_str).chain([key]).collect();
+        self.document.word_at(&self.document.locate(&path)).filter(|word| !matches!(word.to_ascii_lowercase().as_str(), "true" | "false"))
+    }
+
     /// Something is wrong at a place.
     pub(super) fn at(&mut self, place: Place, message: impl Into<String>, help: Option<String>) {
         let diagnostic = self.document.diagnostic(place, message, help);

@@ -19,6 +19,30 @@ impl Scenario {
     }
 
     /// What this scenario says must have a word on the wire.
+    /// Keys of `agent` that the dialect would not send are slips of the pen.
+    pub(super) fn check_agent(&self, c: &mut Checker<'_>) {
+        let (name, known, agent) = (self.dialect.name(), self.dialect.agent_keys(), &self.agent);
+        let given = [
+            ("model", agent.model.is_some()),
+            ("id", agent.id.is_some()),
+            ("voice", agent.voice.is_some()),
+            ("instructions", agent.instructions.is_some()),
+            ("beta", agent.beta),
+            ("without_rtvi", agent.without_rtvi),
+        ];
+        c.within("agent", |c| {
+            for (key, _) in given.iter().filter(|(key, given)| *given && !known.contains(key)) {
+                let keys: Vec<String> = known.iter().chain(&["greets"]).map(|key| format!("`{key}`")).collect();
+                let help = format!("drop it; the keys of `agent` here: {}", keys.join(", "));
+                c.error(key, format!("`{key}` means nothing to the dialect `{name}`"), help);
+            }
+            if agent.turn_detection == TurnDetection::SemanticVad && !self.dialect.detects_by_meaning() {
+                let message = format!("the dialect `{name}` does not choose how the backend finds turns");
+                c.error("turn_detection", message, "drop it: `semantic_vad` is for openai_realtime");
+            }
+        });
+    }
+
     pub(super) fn check_words(&self, c: &mut Checker<'_>) {
         let name = self.dialect.name();
         let can = self.capabilities();
@@ -32,6 +56,12 @@ impl Scenario {
                     (false, false) => "",
                 };
                 c.error("turn_detection", message, format!("let the backend find it{or}"));
+            });
+        }
+        if self.agent.resume && !can.resume {
+            c.within("agent", |c| {
+                let message = format!("the dialect `{name}` has no word for a session that goes on from another");
+                c.error("resume", message, "drop `resume`, or set `dialect` to gemini_live");
             });
         }
         if self.markers && !can.markers {

@@ -3,6 +3,8 @@
 use proto::time::Micros;
 use serde::{Deserialize, Serialize};
 
+use crate::plan::{Dialect, TurnDetection};
+
 /// A latency; each is taken from the intended and from the actual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -11,6 +13,8 @@ pub enum Metric {
     Connect,
     /// Scheduled arrival to session accepted.
     SessionStartup,
+    /// Old connection over to the acceptance of the session that goes on with its conversation.
+    Resumption,
     /// Scheduled arrival to the agent's first transcript or audible audio.
     TimeToFirstStream,
     /// End of the user's speech to the server's word that it is over.
@@ -43,9 +47,10 @@ pub enum Metric {
 
 impl Metric {
     /// In the order of every table.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Connect,
         Self::SessionStartup,
+        Self::Resumption,
         Self::TimeToFirstStream,
         Self::Endpointing,
         Self::TurnResponse,
@@ -62,11 +67,22 @@ impl Metric {
         Self::CounterConvergence,
     ];
 
+    /// Sessions of this dialect can give samples of it.
+    pub fn is_told_in(self, dialect: Dialect) -> bool {
+        match self {
+            Self::FrameRtt => dialect == Dialect::Native,
+            Self::Endpointing | Self::TranscriptFirst | Self::TranscriptFinal => dialect != Dialect::Twilio,
+            Self::ToolRoundTrip => dialect.capabilities(TurnDetection::default()).tools || dialect == Dialect::Custom,
+            _ => true,
+        }
+    }
+
     /// As in profiles and files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
             Self::SessionStartup => "session_startup",
+            Self::Resumption => "resumption",
             Self::TimeToFirstStream => "time_to_first_stream",
             Self::Endpointing => "endpointing",
             Self::TurnResponse => "turn_response",
@@ -106,13 +122,13 @@ pub enum Counter {
     FramesSent,
     /// Audio received, in frames of 20 ms.
     FramesReceived,
-    /// User turns begun.
+    /// User turns begun, and those that were due and never begun ([`Self::TurnsUnspoken`]).
     Turns,
     /// Turns that got their answer.
     TurnsAnswered,
-    /// Turns whose answer did not come in time.
+    /// Turns whose answer did not come in time, or never could: those that nobody spoke are among them.
     TurnsMissed,
-    /// Turns cut short by the session's end: kept, not failures.
+    /// Turns cut short by the session's end, or by the user, who spoke again before the agent began: kept, not failures.
     TurnsInterrupted,
     /// Responses whose end came.
     Responses,
@@ -153,11 +169,18 @@ pub enum Counter {
     PacedWallUs,
     /// Announcements that the session will be ended by the server.
     GoingAways,
+    /// Sessions that took up the conversation of one before them.
+    SessionsResumed,
+    /// Of the missed: turns that were due in the plan and never begun, for the backend ended the session in order before them, or the conversation
+    /// found no session to go on in; of conversations without an end, one.
+    TurnsUnspoken,
+    /// Sessions that the backend ended in order before their conversation was over, and that went on in no other.
+    SessionsCutShort,
 }
 
 impl Counter {
     /// In the order of every table.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::FramesSent,
         Self::FramesReceived,
         Self::Turns,
@@ -183,7 +206,15 @@ impl Counter {
         Self::PacedMediaUs,
         Self::PacedWallUs,
         Self::GoingAways,
+        Self::SessionsResumed,
+        Self::TurnsUnspoken,
+        Self::SessionsCutShort,
     ];
+
+    /// So many turns were due and nobody spoke them: what to count.
+    pub const fn unspoken(turns: u64) -> [(Self, u64); 3] {
+        [(Self::Turns, turns), (Self::TurnsMissed, turns), (Self::TurnsUnspoken, turns)]
+    }
 
     /// As in profiles and files.
     pub const fn name(self) -> &'static str {
@@ -213,6 +244,9 @@ impl Counter {
             Self::PacedMediaUs => "paced_media_us",
             Self::PacedWallUs => "paced_wall_us",
             Self::GoingAways => "going_aways",
+            Self::SessionsResumed => "sessions_resumed",
+            Self::TurnsUnspoken => "turns_unspoken",
+            Self::SessionsCutShort => "sessions_cut_short",
         }
     }
 }

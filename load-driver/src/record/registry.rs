@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use super::{Counter, Metric, Series, histogram};
 use crate::{
     engine::{IntervalReport, ScenarioInterval},
-    plan::{Dialect, Protocol, ScenarioPlan},
+    plan::{Dialect, Expect, Protocol, ScenarioPlan},
 };
 
 /// A second closes when a report of this many seconds later has come: shards and workers are never that far apart unless they stall.
@@ -28,11 +28,13 @@ pub struct ScenarioLabel {
     pub protocol: Protocol,
     /// What is spoken over it.
     pub dialect: Dialect,
+    /// What it is for, where it is meant to show what would be wrong elsewhere.
+    pub expect: Option<Expect>,
 }
 
 impl From<&ScenarioPlan> for ScenarioLabel {
     fn from(plan: &ScenarioPlan) -> Self {
-        Self { name: plan.name.clone(), protocol: plan.protocol, dialect: plan.service.dialect }
+        Self { name: plan.name.clone(), protocol: plan.protocol, dialect: plan.service.dialect, expect: plan.expect }
     }
 }
 
@@ -53,6 +55,8 @@ pub struct Second {
     pub speaking: u64,
     /// Only metrics with samples.
     pub latencies: BTreeMap<Metric, Pair>,
+    /// Response times by scenario, in runs with several; without the driver's own error.
+    pub by_scenario: BTreeMap<(Metric, u16), Histogram<u64>>,
     /// In the order of [`Counter::ALL`].
     pub counts: [u64; Counter::ALL.len()],
 }
@@ -140,7 +144,7 @@ impl Registry {
             self.measured = Some((from.min(report.from_us), to.max(report.to_us)));
         }
         for interval in &report.scenarios {
-            second.add(interval);
+            second.add(interval, self.labels.len() > 1);
         }
         for interval in report.scenarios {
             if report.warmup {
@@ -266,9 +270,13 @@ impl Registry {
 }
 
 impl Second {
-    fn add(&mut self, interval: &ScenarioInterval) {
+    fn add(&mut self, interval: &ScenarioInterval, several: bool) {
         for (metric, response, service) in &interval.latencies {
             merge_pair(&mut self.latencies, *metric, response, service);
+            if several && *metric != Metric::ScheduleLag {
+                let mine = self.by_scenario.entry((*metric, interval.scenario)).or_insert_with(histogram::empty);
+                histogram::merge(mine, response);
+            }
         }
         for (counter, by) in &interval.counts {
             self.counts[*counter as usize] += by;

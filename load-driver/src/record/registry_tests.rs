@@ -7,7 +7,9 @@ use crate::record::{Sample, ShardRecorder};
 const START: u64 = 1_700_000_000_000_000;
 
 fn labels(n: usize) -> Vec<ScenarioLabel> {
-    (0..n).map(|n| ScenarioLabel { name: format!("s{n}"), protocol: Protocol::Grpc, dialect: crate::plan::Dialect::Native }).collect()
+    (0..n)
+        .map(|n| ScenarioLabel { name: format!("s{n}"), protocol: Protocol::Grpc, dialect: crate::plan::Dialect::Native, expect: None })
+        .collect()
 }
 
 fn report(shard: usize, second: u64, scenarios: Vec<ScenarioInterval>) -> IntervalReport {

@@ -131,7 +131,7 @@ mod tests {
     /// Rates rest on what they are a part of, by scenario; without samples there are none.
     #[test]
     fn by_hand() {
-        let label = |name: &str| ScenarioLabel { name: name.to_owned(), protocol: Protocol::Grpc, dialect: Dialect::Native };
+        let label = |name: &str| ScenarioLabel { name: name.to_owned(), protocol: Protocol::Grpc, dialect: Dialect::Native, expect: None };
         let mut registry = Registry::new(0, vec![label("talk"), label("listen")]);
         let mut recorder = ShardRecorder::new(2);
         for (counter, n) in [

@@ -10,7 +10,7 @@ use super::summary::{
     ScenarioSummary, Summary,
 };
 use crate::{
-    ledger::Funnels,
+    ledger::{Funnel, Funnels},
     record::{Counter, Metric, Registry, ScenarioLabel, histogram},
     report::Exit,
     system::{ProcessTrack, SaturationLimits, judge},
@@ -26,6 +26,8 @@ pub const COUNTERS: &str = "counters_agree";
 pub const GENERATOR: &str = "generator_not_saturated";
 /// No worker was lost.
 pub const WORKERS: &str = "no_worker_lost";
+/// The target did something of what it is there for.
+pub const WORKS: &str = "target_works";
 /// Every session is over.
 pub const OVER: &str = "all_sessions_over";
 
@@ -126,6 +128,8 @@ pub struct Known {
     pub voice: crate::voice::VoiceSection,
     /// From the ledger.
     pub convergence: Vec<super::summary::ConvergenceRow>,
+    /// From the timeline.
+    pub faults: Vec<super::summary::FaultRow>,
     /// From [`generator`].
     pub generator: GeneratorHealth,
     /// Driver, workers and backends.
@@ -147,7 +151,8 @@ pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons
     }
     let mut summary = Summary {
         schema_version: SCHEMA_VERSION,
-        invariants: invariants(funnels, &known),
+        unfinished: false,
+        invariants: invariants(registry, funnels, &known),
         run: known.run,
         duration_s: known.duration_s,
         measured_s: registry.measured().as_secs_f64(),
@@ -163,12 +168,14 @@ pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons
         behaviour: Behaviour::new(registry, |_| true),
         scenarios: scenarios(registry, funnels),
         convergence: known.convergence,
+        faults: known.faults,
         errors: funnels.errors(None),
         error_messages: known.said,
         generator: known.generator,
         costs: known.costs,
         workers_lost: known.workers_lost,
         balance: known.balance,
+        comparison: None,
         series: registry.series().clone(),
         resolved_profile: known.resolved_profile,
     };
@@ -176,10 +183,11 @@ pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons
     summary
 }
 
-fn invariants(funnels: &Funnels, known: &Known) -> Vec<Invariant> {
+fn invariants(registry: &Registry, funnels: &Funnels, known: &Known) -> Vec<Invariant> {
     let invariant = |name: &str, holds: Option<bool>, detail: String| Invariant { name: name.to_owned(), holds, detail };
     let total = funnels.total();
     let contradictions = total.contradictions();
+    let unusable = unusable(registry, funnels);
     let open = total.waiting + total.dialling + total.live;
     let cut_short = known.stopped_early.is_some() || known.workers_lost > 0;
     let counters = match known.counters.status {
@@ -197,5 +205,26 @@ fn invariants(funnels: &Funnels, known: &Known) -> Vec<Invariant> {
         invariant(COUNTERS, counters, if findings.is_empty() { known.counters.basis.clone() } else { findings.join("; ") }),
         invariant(GENERATOR, Some(!saturation.saturated), saturation.reasons.join("; ")),
         invariant(WORKERS, Some(known.workers_lost == 0), format!("{} workers were lost", known.workers_lost)),
+        invariant(WORKS, (unusable.is_some() || total.established > 0).then_some(unusable.is_none()), unusable.unwrap_or_default()),
     ]
+}
+
+/// Why nothing was tested, whatever else holds: nothing that was tried came to be, and neither the plan nor the user wanted that.
+fn unusable(registry: &Registry, funnels: &Funnels) -> Option<String> {
+    let total = funnels.total();
+    if total.requested > 0 && total.established == 0 && total.sessions_failed() > 0 {
+        return Some("no session was accepted".to_owned());
+    }
+    // What is meant to show refusals or timeouts shows them.
+    let judged = |number: usize| registry.labels().get(number).is_some_and(|label| label.expect.is_none());
+    let mut sessions = Funnel::default();
+    (0..registry.labels().len()).filter(|number| judged(*number)).for_each(|number| sessions.add(&funnels.scenario(number as u16)));
+    if sessions.established > 0 && sessions.failed == sessions.established {
+        return Some(format!("every session that was accepted failed: {}", sessions.failed));
+    }
+    let n = |counter| registry.counter(counter, judged);
+    let (turns, answered, missed) = (n(Counter::Turns), n(Counter::TurnsAnswered), n(Counter::TurnsMissed));
+    // Turns that the plan, or the end of the run, cut are nobody's fault.
+    let due = missed > 0 || turns > 0 && sessions.failed > 0;
+    (due && answered == 0).then(|| format!("{turns} turns were due, and not one was answered"))
 }

@@ -13,7 +13,7 @@ pub enum Exit {
     InternalFault,
     /// The profile or the command line is not valid.
     InvalidProfile,
-    /// The target cannot be used: nobody listens, or it is no agent.
+    /// The target cannot be used: nobody listens, it is no agent, every session failed, or not one turn was answered.
     TargetUnusable,
     /// The backend's counters and the ledger tell different stories.
     CountersDisagree,
@@ -21,7 +21,7 @@ pub enum Exit {
     GeneratorSaturated,
     /// A worker was lost.
     Degraded,
-    /// A threshold was broken or had no data, or a voice fault was found.
+    /// A threshold was broken or had no data, a voice fault was found, or the run is worse than its baseline.
     ThresholdFailed,
     /// Stopped from outside before the end.
     Interrupted,
@@ -33,14 +33,14 @@ pub enum Exit {
 pub const TABLE: [(Exit, u8, &str); 9] = [
     (Exit::InternalFault, 109, "internal fault of load-driver"),
     (Exit::InvalidProfile, 104, "invalid profile or usage"),
-    (Exit::TargetUnusable, 106, "target unusable: nobody listens, or it is no agent"),
+    (Exit::TargetUnusable, 106, "target unusable: nobody listens, it is no agent, every session failed, or no turn was answered"),
     (Exit::CountersDisagree, 98, "the backend's counters disagree with the ledger, or could not be proven"),
     (Exit::GeneratorSaturated, 97, "the generator was saturated: its figures are not the target's"),
     (Exit::Degraded, 96, "degraded: a worker was lost"),
     (
         Exit::ThresholdFailed,
         99,
-        "a threshold failed or had no data, or a voice fault was found that the profile does not allow (voice_faults)",
+        "a threshold failed or had no data, a voice fault was found that the profile does not allow (voice_faults), or a figure is worse than the baseline's or could not be told (--baseline, compare)",
     ),
     (Exit::Interrupted, 105, "interrupted before the end"),
     (Exit::Ok, 0, "all is well"),

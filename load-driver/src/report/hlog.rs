@@ -4,6 +4,7 @@
 //! - `BaseTime` is the start of the run, `StartTime` the end of the warm-up; seconds of the warm-up are left out, so that the log adds up
 //!   to the summary.
 //! - A line `Tag=turn_response` is the response from the intended time, `Tag=turn_response.service` the service time.
+//! - A line `Tag=turn_response{scenario:talk}` is that response of one scenario, in runs with several.
 //! - The untagged line of a second is what the Java processor shows when asked for no tag: all response times that tell of the agent
 //!   (without the driver's own `schedule_lag`, and without `counter_convergence`, which tells of the counters).
 
@@ -33,6 +34,7 @@ pub struct Hlog<W: Write = BufWriter<File>> {
     scratch: Histogram<u64>,
     aggregate: Histogram<u64>,
     base_us: u64,
+    scenarios: Vec<String>,
 }
 
 impl<W: Write> std::fmt::Debug for Hlog<W> {
@@ -59,16 +61,21 @@ impl<W: Write> Hlog<W> {
             scratch: histogram::full_range(),
             aggregate: histogram::full_range(),
             base_us: 0,
+            scenarios: Vec::new(),
         }
     }
 
     fn header(&mut self, run: &RunInfo) -> io::Result<()> {
         self.base_us = run.started_at_us;
+        self.scenarios.clone_from(&run.scenarios);
         let seconds = |us: u64| us as f64 / 1e6;
         let start_us = run.started_at_us + (run.warmup_s.max(0.0) * 1e6) as u64;
         writeln!(self.out, "#[Logged with load-driver {}, run {}]", run.version, run.run_id)?;
         writeln!(self.out, "#[Histogram log format version 1.3]")?;
-        writeln!(self.out, "#[values in microseconds; untagged: response times of the agent; NAME.service: service times]")?;
+        writeln!(
+            self.out,
+            "#[values in microseconds; untagged: response times of the agent; NAME.service: service times; NAME{{scenario:S}}: of one scenario]"
+        )?;
         writeln!(self.out, "#[StartTime: {:.3} (seconds since epoch)]", seconds(start_us))?;
         writeln!(self.out, "#[BaseTime: {:.3} (seconds since epoch)]", seconds(self.base_us))?;
         writeln!(self.out, "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"")?;
@@ -94,6 +101,16 @@ impl<W: Write> Hlog<W> {
                 histogram::merge(&mut self.scratch, samples);
                 let tag = format!("{}{suffix}", metric.name());
                 line(&mut self.out, &mut self.serializer, &self.scratch, (from, length), Tag::new(&tag))?;
+            }
+        }
+        for ((metric, scenario), samples) in &second.by_scenario {
+            let Some(scenario) = self.scenarios.get(usize::from(*scenario)) else { continue };
+            self.scratch.reset();
+            histogram::merge(&mut self.scratch, samples);
+            let tag = crate::compare::key(metric.name(), Some(scenario));
+            // Names of scenarios have no commas and no spaces; a line without its tag would count as the sum of all.
+            if let Some(tag) = Tag::new(&tag) {
+                line(&mut self.out, &mut self.serializer, &self.scratch, (from, length), Some(tag))?;
             }
         }
         self.out.flush()

@@ -1,11 +1,12 @@
-//! JUnit XML for CI: a test case per threshold and per invariant.
+//! JUnit XML for CI: a test case per threshold, finding of the counters, kind of voice fault, invariant, and figure that was compared.
 
 use std::{io, path::PathBuf, time::Duration};
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::{Event, Sink, Summary, json::write_whole, terminal::figure};
+use super::{Event, Exit, Sink, Summary, comparison, json::write_whole, summary::CountersStatus, terminal::figure};
 use crate::{
+    compare::{BaselineComparison, Verdict},
     threshold::{Status, ThresholdResult},
     voice::VoiceStatus,
 };
@@ -50,6 +51,8 @@ pub fn render(summary: &Summary) -> io::Result<String> {
         };
         invariants.add_test_case(case("invariants", &invariant.name, status));
     }
+    let mut counters = TestSuite::new("counters");
+    counters.add_test_cases(findings(summary));
     let mut voice = TestSuite::new("voice faults");
     for row in &summary.voice.kinds {
         let finding = summary.voice.findings.iter().find(|finding| finding.kind == row.kind);
@@ -70,8 +73,58 @@ pub fn render(summary: &Summary) -> io::Result<String> {
     verdict.add_test_case(case("verdict", "exit_code", status));
     let mut report = Report::new(format!("load-driver {}", summary.run.profile));
     report.set_time(time);
-    report.add_test_suites([thresholds, invariants, voice, verdict]);
+    report.add_test_suites([thresholds, counters, invariants, voice]);
+    if let Some(comparison) = &summary.comparison {
+        report.add_test_suite(baseline(comparison));
+    }
+    report.add_test_suite(verdict);
     report.to_string().map_err(io::Error::other)
+}
+
+/// Each finding, and whether the counters as a whole are proven: what was not looked at must not look green.
+fn findings(summary: &Summary) -> Vec<TestCase> {
+    let counters = &summary.counters;
+    let whole = match counters.status {
+        CountersStatus::Agree if counters.findings.is_empty() => TestCaseStatus::success(),
+        CountersStatus::NotChecked if counters.findings.is_empty() => skipped(&format!("not checked: {}", counters.basis)),
+        CountersStatus::Unverified => failure("counters not proven", &format!("not proven: {}", counters.basis)),
+        _ => failure("counters disagree", &format!("the counters disagree with the ledger: {}", counters.basis)),
+    };
+    let mut cases = vec![case("counters", "agree_with_the_ledger", whole)];
+    for finding in &counters.findings {
+        let mut lines = vec![format!("{} sessions: {}", finding.size, finding.evidence)];
+        if finding.class == "torn" {
+            lines = vec![format!("{} snapshots: {}", finding.size, finding.evidence)];
+        }
+        lines.extend(finding.consequences.iter().cloned());
+        if !finding.session_ids.is_empty() {
+            lines.push(format!("sessions, the first: {}", finding.session_ids.join(", ")));
+        }
+        cases.push(case("counters", &finding.name, failure(&finding.class, &lines.join("\n"))));
+    }
+    cases
+}
+
+/// A case for each figure that was compared.
+fn baseline(comparison: &BaselineComparison) -> TestSuite {
+    let mut suite = TestSuite::new("baseline");
+    for row in &comparison.rows {
+        let status = match row.verdict {
+            Verdict::Worse => failure("regression", &comparison::sentence(row)),
+            Verdict::Better | Verdict::NoDifference => TestCaseStatus::success(),
+            Verdict::Unclear | Verdict::NotComparable => skipped(&format!("{}: {}", row.verdict.name(), comparison::sentence(row))),
+        };
+        suite.add_test_case(case("baseline", &comparison::name(row), status));
+    }
+    let whole = match comparison.exit() {
+        Exit::Ok => TestCaseStatus::success(),
+        _ => failure(
+            "baseline",
+            &[comparison::verdict(comparison)].iter().chain(&comparison.refused).cloned().collect::<Vec<_>>().join("\n"),
+        ),
+    };
+    suite.add_test_case(case("baseline", "no_regression", whole));
+    suite
 }
 
 fn threshold(result: &ThresholdResult) -> TestCase {
@@ -95,7 +148,8 @@ fn case(class: &str, name: &str, status: TestCaseStatus) -> TestCase {
 
 fn failure(kind: &str, message: &str) -> TestCaseStatus {
     let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
-    status.set_type(kind).set_message(message);
+    // Some readers show the attribute, others the text.
+    status.set_type(kind).set_message(message.lines().next().unwrap_or_default()).set_description(message);
     status
 }
 

@@ -1,23 +1,32 @@
 //! Tells what happened: one stream of events, many sinks, one file each.
 
+pub mod annotations;
 pub mod behaviour;
 pub mod build;
+pub mod ci;
+pub mod comparison;
 pub mod exit;
 pub mod hlog;
 pub mod json;
 pub mod junit;
 pub mod live;
+pub mod markdown;
+mod page;
+pub mod results;
+mod rows;
 pub mod summary;
 pub mod terminal;
 pub mod text;
 
 use std::io;
 
+pub use annotations::Annotations;
 pub use exit::Exit;
 pub use hlog::Hlog;
 pub use json::Json;
 pub use junit::Junit;
 pub use live::{Live, LiveMode, LoadUnit, ScenarioTick, Stage, Tick};
+pub use markdown::Markdown;
 pub use summary::{RunInfo, Summary};
 pub use terminal::Terminal;
 pub use text::Style;

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::{Exit, behaviour::Behaviour, build};
 use crate::{
     balance::Balance,
-    ledger::Funnel,
-    plan::{Dialect, EndKind, Protocol},
+    compare::{self, BaselineComparison},
+    ledger::{Confidence, Funnel},
+    plan::{Dialect, EndKind, Fault, FaultName, Protocol},
     record::Series,
     system::Saturation,
     threshold::ThresholdResult,
@@ -17,7 +18,7 @@ use crate::{
 };
 
 /// Of the layout of [`Summary`]: one more with every change that a reader could notice.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;
 
 /// Everything about one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +27,9 @@ pub struct Summary {
     pub schema_version: u32,
     /// What was run.
     pub run: RunInfo,
+    /// The run is not over, or was cut off: this is what was known at the last checkpoint.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
     /// How long it was, seconds, from the start to the last session's end.
     pub duration_s: f64,
     /// Of that, measured: after the warm-up.
@@ -56,6 +60,9 @@ pub struct Summary {
     pub scenarios: Vec<ScenarioSummary>,
     /// Forced ends by kind and protocol.
     pub convergence: Vec<ConvergenceRow>,
+    /// What went wrong on purpose, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FaultRow>,
     /// Failed sessions by cause.
     pub errors: BTreeMap<String, u64>,
     /// What the other side, or the network, said with the first failure of a cause: one line each, cut, without secrets.
@@ -69,6 +76,9 @@ pub struct Summary {
     pub workers_lost: u64,
     /// How evenly sessions and load lay on the backends; none when not every backend has counters that can be read.
     pub balance: Option<Balance>,
+    /// Against an earlier run, when one was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<BaselineComparison>,
     /// The run second by second.
     pub series: Series,
     /// The profile with every default and override in it.
@@ -98,6 +108,9 @@ pub struct RunInfo {
     pub warmup_s: f64,
     /// Names, in the order of the plan.
     pub scenarios: Vec<String>,
+    /// What embedded backends were told to do wrong: `--fault`, `--defect`, and the same of the profile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub injected: Vec<String>,
 }
 
 /// How the process ends.
@@ -133,6 +146,10 @@ pub struct CountersSection {
     pub status: CountersStatus,
     /// In words: on what it rests, or why there is none.
     pub basis: String,
+    /// How much it is worth; none when nothing was checked.
+    pub confidence: Option<Confidence>,
+    /// What the sources of counters cannot show, whatever the verdict.
+    pub cannot_see: Vec<String>,
     /// What is wrong, worst first.
     pub findings: Vec<FindingRow>,
 }
@@ -221,6 +238,9 @@ pub struct ConvergenceRow {
     pub kind: EndKind,
     /// Transport.
     pub protocol: Protocol,
+    /// What was spoken over it.
+    #[serde(default)]
+    pub dialect: Dialect,
     /// Sessions that ended so.
     pub killed: u64,
     /// Of those: the counters followed.
@@ -234,9 +254,65 @@ pub struct ConvergenceRow {
     /// Forced end to agreement.
     pub p50_ms: Option<f64>,
     /// As above.
+    #[serde(default)]
+    pub p95_ms: Option<f64>,
+    /// As above.
     pub p99_ms: Option<f64>,
     /// As above.
     pub max_ms: Option<f64>,
+}
+
+/// One fault of the timeline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FaultRow {
+    /// In order of time.
+    pub number: u16,
+    /// What happened.
+    pub kind: FaultName,
+    /// To whom, in words.
+    pub target: String,
+    /// Share of the target.
+    pub fraction: f64,
+    /// When it was to begin, seconds from the start.
+    pub planned_s: f64,
+    /// How long it was to last, seconds; 0 for what happens in a moment.
+    pub duration_s: f64,
+    /// When it began; none when it did not.
+    pub began_s: Option<f64>,
+    /// When it was over; none for what happens in a moment.
+    pub ended_s: Option<f64>,
+    /// Sessions, connections or processes that it struck, where that is known.
+    pub struck: Option<u64>,
+    /// Why it could not be made here.
+    pub skipped: Option<String>,
+    /// What else was measured of it: `peak_starts_per_s`, `recovered_after_s` ...
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, f64>,
+}
+
+impl FaultRow {
+    /// Before anything came of it.
+    pub fn planned(fault: &Fault) -> Self {
+        let target = match (fault.target.backend, fault.target.scenario) {
+            (None, None) => "all".to_owned(),
+            (Some(backend), None) => format!("backend {backend}"),
+            (None, Some(scenario)) => format!("scenario {scenario}"),
+            (Some(backend), Some(scenario)) => format!("backend {backend}, scenario {scenario}"),
+        };
+        Self {
+            number: fault.number,
+            kind: fault.kind.name(),
+            target,
+            fraction: fault.fraction,
+            planned_s: fault.at.0 as f64 / 1e6,
+            duration_s: fault.duration.as_secs_f64(),
+            began_s: None,
+            ended_s: None,
+            struck: None,
+            skipped: None,
+            figures: BTreeMap::new(),
+        }
+    }
 }
 
 /// The driver on itself.
@@ -314,10 +390,14 @@ impl Summary {
         when(self.workers_lost > 0, Exit::Degraded);
         when(self.thresholds.iter().any(|t| !t.ok), Exit::ThresholdFailed);
         when(self.voice.failing().next().is_some(), Exit::ThresholdFailed);
-        // Nothing that was tried came to be, and neither the plan nor the user wanted that: whatever else holds, nothing was tested.
-        let f = &self.funnel;
-        when(f.requested > 0 && f.established == 0 && f.sessions_failed() > 0, Exit::TargetUnusable);
+        when(broken(build::WORKS), Exit::TargetUnusable);
+        let compared = self.comparison.as_ref().map(|comparison| comparison.status);
+        when(matches!(compared, Some(compare::Status::Regression | compare::Status::Undecided)), Exit::ThresholdFailed);
         reasons.retain(|r| *r != Exit::Ok);
+        // What was cut short has its own reason; should there be none, what was asked for and not done is no pass all the same.
+        if reasons.is_empty() && matches!(compared, Some(compare::Status::NotComparable | compare::Status::Saturated)) {
+            reasons.push(Exit::ThresholdFailed);
+        }
         reasons.sort_unstable();
         reasons.dedup();
         let reason = Exit::worst(reasons.iter().copied());

@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 
 use super::{
-    Event, RunInfo, Sink, Style, Summary, build,
-    summary::{ConvergenceRow, CountersStatus, LatencyRow, ProcessCost, ScenarioSummary},
+    Event, Exit, RunInfo, Sink, Style, Summary, build, rows,
+    summary::{ConvergenceRow, CountersStatus, FaultRow, LatencyRow, ProcessCost, ScenarioSummary},
     text::{Lines, bytes, count, ms, ms_or_dash, percent, seconds, table},
 };
 use crate::{
     balance::Balance,
-    plan::Protocol,
-    record::histogram::LIMIT_US,
+    ledger::Confidence,
+    record::{Counter, histogram::LIMIT_US},
     threshold::{Status, ThresholdResult, Unit},
     voice::{VoiceSection, VoiceStatus},
 };
@@ -36,19 +36,24 @@ impl<W: Write> Sink for Terminal<W> {
 
     fn event(&mut self, event: Event<'_>) -> io::Result<()> {
         match event {
-            Event::Started(run) => self.out.write_all(opening(run).as_bytes())?,
-            Event::Finished(summary) => self.out.write_all(render(summary, self.style).as_bytes())?,
+            Event::Started(run) => self.out.write_all(self.style.harmless(&opening(run)).as_bytes())?,
+            Event::Finished(summary) => self.out.write_all(self.style.harmless(&render(summary, self.style)).as_bytes())?,
             Event::Tick(_) | Event::Second(_) => return Ok(()),
         }
         self.out.flush()
     }
 }
 
+/// Faults in the table: a soak has hundreds.
+const MOST_FAULTS: usize = 40;
+
 /// How long it will take is said before it takes that long.
 pub fn opening(run: &RunInfo) -> String {
     let warmup = if run.warmup_s > 0.0 { format!(", the first {} are warm-up", seconds(run.warmup_s)) } else { String::new() };
+    let injected =
+        if run.injected.is_empty() { String::new() } else { format!("  injected into the backends: {}\n", run.injected.join(", ")) };
     format!(
-        "run {} of {} (seed {}) on {}\n  takes {}, then up to {} for sessions to finish{warmup}\n  scenarios: {}\n",
+        "run {} of {} (seed {}) on {}\n  takes {}, then up to {} for sessions to finish{warmup}\n  scenarios: {}\n{injected}",
         run.run_id,
         run.profile,
         run.seed,
@@ -65,6 +70,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
     let sections = [
         thresholds(&s.thresholds, style),
         counters(s, style),
+        s.comparison.as_ref().map(|c| super::comparison::render(c, style, false)).unwrap_or_default(),
         voice(&s.voice, style),
         invariants(s, style),
         funnel(s, style),
@@ -72,6 +78,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
         section(style, "conversation", &s.behaviour.describe()),
         scenarios(&s.scenarios, style),
         convergence(&s.convergence, style),
+        faults(&s.faults, style),
         balance(s.balance.as_ref(), style),
         errors(s, style),
         generator(s, style),
@@ -141,6 +148,12 @@ fn counters(s: &Summary, style: Style) -> String {
     let mut body = Lines::default();
     let basis = if s.counters.basis.is_empty() { "no backend was asked" } else { &s.counters.basis };
     body.line(format_args!("  {verdict}: {basis}"));
+    if let Some(confidence @ (Confidence::Totals | Confidence::WithOtherTraffic)) = s.counters.confidence {
+        body.line(format_args!("  confidence: {}", confidence.words()));
+    }
+    if !s.counters.cannot_see.is_empty() {
+        body.line(format_args!("  cannot see: {}", s.counters.cannot_see.join("; ")));
+    }
     for finding in &s.counters.findings {
         body.line(format_args!("  {} {} x {}: {}", style.bad("✗"), finding.name, count(finding.size), finding.evidence));
         for consequence in &finding.consequences {
@@ -172,9 +185,16 @@ fn voice(voice: &VoiceSection, style: Style) -> String {
     if !clean.is_empty() {
         body.line(format_args!("  {} {}", style.good("not found:"), clean.join(", ")));
     }
-    let unjudged = names(VoiceStatus::NotJudged);
-    if !unjudged.is_empty() {
-        body.line(format_args!("  {} {}", style.unsure("not judged:"), unjudged.join(", ")));
+    let mut unjudged: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in voice.kinds.iter().filter(|row| row.status == VoiceStatus::NotJudged) {
+        match unjudged.iter_mut().find(|(reason, _)| *reason == row.reason) {
+            Some((_, kinds)) => kinds.push(row.kind.name()),
+            None => unjudged.push((&row.reason, vec![row.kind.name()])),
+        }
+    }
+    for (reason, kinds) in unjudged {
+        let why = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+        body.line(format_args!("  {} {}{why}", style.unsure("not judged:"), kinds.join(", ")));
     }
     section(style, "voice faults", &body.into_text())
 }
@@ -207,6 +227,7 @@ fn funnel(s: &Summary, style: Style) -> String {
         ("of these aborted", f.aborted),
         ("of these refused as planned", f.refused_as_planned),
         ("dropped by a kill", f.dropped),
+        ("ended early by the backend", s.counts.get(Counter::SessionsCutShort.name()).copied().unwrap_or(0)),
         ("never dialled", f.waiting),
         ("never answered", f.dialling),
         ("never over", f.live),
@@ -242,7 +263,7 @@ fn latencies(rows: &[LatencyRow], style: Style) -> String {
 }
 
 /// What lies at the limit of the histograms was longer than that, nobody knows how long.
-fn latency(value: Option<f64>) -> String {
+pub(super) fn latency(value: Option<f64>) -> String {
     let limit_ms = LIMIT_US as f64 / 1_000.0;
     if value.is_some_and(|v| v >= limit_ms) { format!(">{}", ms(limit_ms.floor())) } else { ms_or_dash(value) }
 }
@@ -251,53 +272,26 @@ fn scenarios(scenarios: &[ScenarioSummary], style: Style) -> String {
     if scenarios.len() < 2 {
         return String::new();
     }
-    let head = ["", "protocol", "dialect", "requested", "established", "failed", "startup p99", "turn p50", "turn p99"];
-    let line = |s: &ScenarioSummary| {
-        let of = |metric: &str| s.latencies.iter().find(|row| row.metric == metric).and_then(|row| row.response);
-        let (startup, turn) = (of("session_startup"), of("turn_response"));
-        vec![
-            s.name.clone(),
-            protocol(s.protocol).to_owned(),
-            s.dialect.name().to_owned(),
-            count(s.funnel.requested),
-            count(s.funnel.established),
-            count(s.funnel.sessions_failed()),
-            ms_or_dash(startup.map(|q| q.p99_ms)),
-            ms_or_dash(turn.map(|q| q.p50_ms)),
-            ms_or_dash(turn.map(|q| q.p99_ms)),
-        ]
-    };
-    section(style, "scenarios, ms from the intended time", &table(&head, &scenarios.iter().map(line).collect::<Vec<_>>()))
+    let rows: Vec<_> = scenarios.iter().map(|one| rows::scenario(one).to_vec()).collect();
+    section(style, "scenarios, ms from the intended time", &table(&rows::SCENARIOS, &rows))
 }
 
-fn protocol(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Grpc => "grpc",
-        Protocol::Websocket => "websocket",
-    }
-}
-
-fn convergence(rows: &[ConvergenceRow], style: Style) -> String {
-    let rows: Vec<&ConvergenceRow> = rows.iter().filter(|row| row.killed > 0).collect();
+fn convergence(all: &[ConvergenceRow], style: Style) -> String {
+    let rows: Vec<_> = all.iter().filter(|row| row.killed > 0).map(|row| rows::convergence(row).to_vec()).collect();
     if rows.is_empty() {
         return String::new();
     }
-    let head = ["", "protocol", "killed", "detected", "written off", "p50 ms", "p99 ms", "max ms", "ghosts", "false capacity"];
-    let line = |row: &&ConvergenceRow| {
-        vec![
-            row.kind.name().to_owned(),
-            protocol(row.protocol).to_owned(),
-            count(row.killed),
-            count(row.detected),
-            count(row.written_off),
-            ms_or_dash(row.p50_ms),
-            ms_or_dash(row.p99_ms),
-            ms_or_dash(row.max_ms),
-            count(row.ghosts),
-            count(row.false_capacity),
-        ]
-    };
-    section(style, "convergence of the counters by kind of end", &table(&head, &rows.iter().map(line).collect::<Vec<_>>()))
+    section(style, "convergence of the counters by kind of end", &table(&rows::CONVERGENCE, &rows))
+}
+
+fn faults(all: &[FaultRow], style: Style) -> String {
+    let shown: Vec<_> = all.iter().take(MOST_FAULTS).map(|row| rows::fault(row).to_vec()).collect();
+    if shown.is_empty() {
+        return String::new();
+    }
+    let rest = all.len() - shown.len();
+    let rest = if rest > 0 { format!("  and {rest} more: see summary.json\n") } else { String::new() };
+    section(style, "faults made on purpose", &format!("{}{rest}", table(&rows::FAULTS, &shown)))
 }
 
 /// Of one backend there is nothing to say.
@@ -317,11 +311,28 @@ fn errors(s: &Summary, style: Style) -> String {
             body.line(format_args!("            first said: {said}"));
         }
     }
-    section(style, "failed sessions by cause", &body.into_text())
+    let failed = section(style, "failed sessions by cause", &body.into_text());
+    let survived = s.counts.get(Counter::ServerErrors.name()).copied().unwrap_or(0);
+    let Some(said) = s.error_messages.get(Counter::ServerErrors.name()).filter(|_| survived > 0) else { return failed };
+    let line = format!("  {:>8}  first said: {said}\n", count(survived));
+    let errors = section(style, "errors of the backends that ended no session", &line);
+    if failed.is_empty() { errors } else { format!("{failed}\n{errors}") }
+}
+
+/// The cause that most sessions failed with.
+fn dominating(s: &Summary) -> Option<(&String, &u64)> {
+    s.errors.iter().max_by_key(|(_, n)| **n)
+}
+
+/// Why nothing came to be, where the sessions tell.
+fn unusable(s: &Summary) -> Option<String> {
+    let (cause, _) = dominating(s)?;
+    let hint = hint(cause).map(|hint| format!(": {hint}")).unwrap_or_default();
+    Some(format!("target unusable: no session began, most for {cause}{hint}"))
 }
 
 /// What to do about a cause that the user can mend.
-fn hint(cause: &str) -> Option<&'static str> {
+pub(super) fn hint(cause: &str) -> Option<&'static str> {
     Some(match cause {
         "connection_refused" => "nobody listens there; check host and port",
         "unreachable" => "no route to the target, or its name is not known",
@@ -329,12 +340,16 @@ fn hint(cause: &str) -> Option<&'static str> {
         "too_many_files" => "raise the limit of open files (ulimit -n)",
         "tls" => "check the scheme and the certificates (connection.ca, --ca; certificate and key)",
         "not_an_agent" => "what answers does not speak this protocol; check target, dialect and path",
+        "not_resumed" => "the backend did not go on with a session that it gave up; turns_unspoken counts what was not said",
         "unauthorized" => "check the key (connection.headers, --header 'Authorization: Bearer ${NAME}')",
         "not_found" => "check the path of the target and the dialect",
         "rejected" => "the backend is full or limits the rate; ask for fewer sessions, or more slowly",
         "draining" => "the backend is going away",
         "no_backend" => "the balancer had no backend to pick",
         "start_timeout" => "connected, and no session began in time; check dialect and agent",
+        "goodbye_timeout" => "the backend kept the connection open for 5 s after the goodbye",
+        "eof" => "the connection ended without the goodbye that the dialect has; check the dialect, or the backend's log",
+        "reset" => "the backend, or something before it, cut the connection; see its log",
         "policy" => "the backend closed for a rule of its own; its words say which",
         "protocol" => "the backend said what this dialect does not know; check the dialect",
         _ => return None,
@@ -412,15 +427,26 @@ fn totals(s: &Summary, style: Style) -> String {
 
 fn verdict(s: &Summary, style: Style) -> String {
     let mut out = Lines::default();
+    if s.unfinished {
+        out.line(format_args!(
+            "{}",
+            style.unsure("UNFINISHED: the run is not over, or was cut off; this is what the last checkpoint knew")
+        ));
+    }
     if let Some(why) = &s.stopped_early {
         out.line(format_args!("{}", style.unsure(&format!("stopped early: {why}"))));
     }
-    if s.exit.code == 0 {
+    if s.exit.code == 0 && s.unfinished {
+        out.line(format_args!("no verdict: nothing failed so far"));
+    } else if s.exit.code == 0 {
         out.line(format_args!("{} exit 0", style.good("PASSED")));
     } else {
         out.line(format_args!("{} exit {}", style.bad("FAILED"), s.exit.code));
         for reason in &s.exit.reasons {
-            out.line(format_args!("  {}", reason.text()));
+            match unusable(s).filter(|_| *reason == Exit::TargetUnusable) {
+                Some(why) => out.line(format_args!("  {why}")),
+                None => out.line(format_args!("  {}", reason.text())),
+            }
         }
     }
     out.into_text()

@@ -6,13 +6,14 @@ use proto::{frame::Outcome, ids::PlanIndex, time::Micros};
 
 use super::{
     build::{Known, summary},
-    summary::{ConvergenceRow, CountersSection, CountersStatus, FindingRow, ProcessCost},
+    summary::{ConvergenceRow, CountersSection, CountersStatus, FaultRow, FindingRow, ProcessCost},
     *,
 };
 use crate::{
+    compare,
     engine::IntervalReport,
     ledger::{FailureCause, Finish, Funnels, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId},
-    plan::{Dialect, EndKind, Protocol},
+    plan::{Dialect, EndKind, Expect, FaultName, Protocol},
     record::{Counter, Measurements, Metric, Registry, Sample, ScenarioLabel, ShardRecorder},
     system::{ProcessTrack, SaturationLimits},
     threshold::{Monitor, Spec, Threshold},
@@ -23,7 +24,7 @@ const LIMITS: SaturationLimits = SaturationLimits { lag_p99_ms: 10.0, cores: 2.0
 
 fn labels() -> Vec<ScenarioLabel> {
     [("talk", Protocol::Grpc, Dialect::Native), ("listen", Protocol::Websocket, Dialect::Twilio)]
-        .map(|(name, protocol, dialect)| ScenarioLabel { name: name.into(), protocol, dialect })
+        .map(|(name, protocol, dialect)| ScenarioLabel { name: name.into(), protocol, dialect, expect: None })
         .into()
 }
 
@@ -39,6 +40,7 @@ fn run_info() -> RunInfo {
         graceful_stop_s: 30.0,
         warmup_s: 5.0,
         scenarios: vec!["talk".into(), "listen".into()],
+        injected: vec!["fault vad_drop".into()],
     }
 }
 
@@ -133,6 +135,7 @@ fn known(registry: &Registry) -> Known {
             status: CountersStatus::Agree,
             basis: "41 sessions, 12 snapshots of 1 backend".into(),
             findings: Vec::new(),
+            ..CountersSection::default()
         },
         generator: build::generator(registry, &track(), LIMITS),
         costs: vec![
@@ -144,7 +147,7 @@ fn known(registry: &Registry) -> Known {
     }
 }
 
-fn good() -> Summary {
+pub(super) fn good() -> Summary {
     let (registry, ledger) = recorded();
     let funnels = funnels(ledger);
     let thresholds = judged(
@@ -155,7 +158,7 @@ fn good() -> Summary {
     summary(&registry, &funnels, Known { thresholds, ..known(&registry) }, &[])
 }
 
-fn bad() -> Summary {
+pub(super) fn bad() -> Summary {
     let (registry, mut ledger) = recorded();
     session(&mut ledger, 60, 1, Some(LedgerEvent::Failed { cause: FailureCause::ConnectionRefused }));
     session(&mut ledger, 61, 0, Some(LedgerEvent::Ended { finish: Finish::Lost(FailureCause::Reset) }));
@@ -179,16 +182,24 @@ fn bad() -> Summary {
     generator.saturation.reasons = vec!["schedule_lag p99 is 50.0 ms, the limit 10.0 ms".into()];
     let all = Known {
         thresholds,
-        counters: CountersSection { status: CountersStatus::Disagree, basis: "1 backend".into(), findings: vec![finding] },
+        counters: CountersSection {
+            status: CountersStatus::Disagree,
+            basis: "1 backend".into(),
+            findings: vec![finding],
+            ..CountersSection::default()
+        },
+        faults: vec![stall(None), stall(Some("needs root"))],
         convergence: vec![ConvergenceRow {
             kind: EndKind::TcpRst,
             protocol: Protocol::Grpc,
+            dialect: Dialect::Native,
             killed: 20,
             detected: 17,
             written_off: 0,
             ghosts: 3,
             false_capacity: 0,
             p50_ms: Some(12.3),
+            p95_ms: Some(200.0),
             p99_ms: Some(250.0),
             max_ms: Some(251.0),
         }],
@@ -201,12 +212,134 @@ fn bad() -> Summary {
 }
 
 /// A run in which nothing happened.
-fn empty() -> Summary {
+pub(super) fn empty() -> Summary {
     let registry = Registry::new(START, labels());
     let funnels = Funnels::default();
     let thresholds = judged(&registry, &funnels, &[]);
     let generator = build::generator(&registry, &ProcessTrack::default(), LIMITS);
     summary(&registry, &funnels, Known { run: run_info(), thresholds, generator, ..Known::default() }, &[])
+}
+
+/// A run that is worse than its baseline in one figure.
+pub(super) fn compared() -> Summary {
+    let row = |key: &str, figures: Option<(f64, f64, f64)>, verdict, reason: &str| compare::Row {
+        key: key.into(),
+        statistic: "p(95)".into(),
+        kind: compare::Kind::Latency,
+        baseline: figures.map(|f| f.0),
+        current: figures.map(|f| f.1),
+        change: figures.map(|f| f.2),
+        change_low: figures.map(|f| f.2 - 0.02),
+        change_high: figures.map(|f| f.2 + 0.02),
+        p: figures.map(|_| 0.001),
+        verdict,
+        reason: reason.into(),
+    };
+    let mut summary = good();
+    summary.comparison = Some(compare::BaselineComparison {
+        baseline: compare::Named { run_id: "0ldc0de5".into(), ..compare::Named::default() },
+        current: compare::Named { run_id: "0badcafe".into(), ..compare::Named::default() },
+        tolerance: 0.05,
+        floor_ms: 2.0,
+        level: 0.05,
+        status: compare::Status::Regression,
+        refused: Vec::new(),
+        notes: vec!["the seed was 1, and is 2".into()],
+        rows: vec![
+            row("turn_response{scenario:talk}", Some((300.0, 360.0, 0.2)), compare::Verdict::Worse, ""),
+            row("session_startup", Some((10.0, 10.1, 0.01)), compare::Verdict::NoDifference, ""),
+            row("connect", None, compare::Verdict::NotComparable, "8 samples, 200 are needed"),
+        ],
+    });
+    summary.conclude(&[]);
+    summary
+}
+
+#[test]
+fn the_end_of_a_run_against_its_baseline() {
+    let summary = compared();
+    assert_eq!((summary.exit.code, summary.exit.reasons.as_slice()), (99, &[Exit::ThresholdFailed][..]));
+    insta::assert_snapshot!(comparison::render(summary.comparison.as_ref().unwrap(), Style::default(), false));
+    assert!(terminal::render(&summary, Style::default()).contains("REGRESSION: 1 worse"));
+    let marks = annotations::render(&annotations::of(&summary));
+    assert!(marks.starts_with("::error title=worse than the baseline%3A turn_response{scenario%3Atalk} p(95)::"), "{marks}");
+    let xml = junit::render(&summary).unwrap();
+    assert_eq!(xml.matches(r#"classname="load-driver.baseline""#).count(), 3 + 1, "{xml}");
+    assert_eq!(xml.matches("<failure").count(), 1 + 1 + 1, "the figure, the baseline as a whole, the verdict: {xml}");
+}
+
+/// A comparison that was asked for and could not be made is no pass, and hides no other reason.
+#[test]
+fn no_comparison_is_no_pass() {
+    let mut summary = compared();
+    for (status, known, code) in [
+        (compare::Status::NoRegression, &[][..], 0),
+        (compare::Status::Undecided, &[][..], 99),
+        (compare::Status::NotComparable, &[][..], 99),
+        (compare::Status::Saturated, &[][..], 99),
+        (compare::Status::NotComparable, &[Exit::Interrupted][..], 105),
+    ] {
+        summary.comparison.as_mut().unwrap().status = status;
+        summary.conclude(known);
+        assert_eq!(summary.exit.code, code, "{status:?}");
+    }
+}
+
+/// One mark for each thing that is wrong, and none for what is well.
+#[test]
+fn annotations_name_what_is_wrong() {
+    let marks = |summary: &Summary, level| {
+        annotations::of(summary).into_iter().filter(|one| one.level == level).map(|one| one.title).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        marks(&bad(), annotations::Level::Error),
+        [
+            "threshold: turn_response",
+            "threshold without data: barge_in_stop",
+            "threshold: sessions_failed",
+            "counters: ghost x 3",
+            "broken: generator_not_saturated",
+            "broken: no_worker_lost",
+        ]
+    );
+    assert_eq!(marks(&bad(), annotations::Level::Warning), ["stopped early"]);
+    assert!(marks(&good(), annotations::Level::Error).is_empty());
+    assert_eq!(marks(&empty(), annotations::Level::Notice), ["counters not checked"]);
+    // A run that failed for a reason of its own kind is not silent.
+    let mut interrupted = good();
+    interrupted.conclude(&[Exit::Interrupted]);
+    assert_eq!(marks(&interrupted, annotations::Level::Error), ["exit code 105"]);
+}
+
+/// A finished run is read back as it was; a checkpoint of one that is not over says so, whatever else it says.
+#[test]
+fn results_are_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = |path: &std::path::Path| results::read(path).unwrap_err().to_string();
+    assert!(error(dir.path()).contains("no results in"));
+    let run = dir.path().join("quickstart-0badcafe");
+    std::fs::create_dir(&run).unwrap();
+    std::fs::write(run.join("checkpoint.json"), json::render(&good()).unwrap()).unwrap();
+    let (found, read) = results::read(&run).unwrap();
+    assert!(found.unfinished && read.unfinished);
+    assert!(
+        terminal::render(&read, Style::default()).contains("UNFINISHED") && !terminal::render(&read, Style::default()).contains("PASSED")
+    );
+    std::fs::write(run.join("summary.json"), json::render(&bad()).unwrap()).unwrap();
+    for path in [run.clone(), run.join("summary.json")] {
+        let (found, read) = results::read(&path).unwrap();
+        assert_eq!((found.unfinished, found.folder, read), (false, run.clone(), bad()));
+    }
+    assert!(error(dir.path()).contains("; there is one in "), "{}", error(dir.path()));
+    for (text, said) in [
+        ("{}", "no schema_version"),
+        ("{\"schema_version\": 2}", "its schema is 2"),
+        ("{\"schema_version\": 4}", "missing field"),
+        ("", "EOF"),
+    ] {
+        std::fs::write(run.join("summary.json"), text).unwrap();
+        assert!(error(&run).contains(said), "{}", error(&run));
+    }
 }
 
 #[test]
@@ -225,7 +358,7 @@ fn the_end_of_an_empty_run() {
     let nothing = empty();
     let shown = terminal::render(&nothing, Style::default());
     insta::assert_snapshot!(shown);
-    for text in [shown, json::render(&nothing).unwrap(), junit::render(&nothing).unwrap()] {
+    for text in [shown, json::render(&nothing).unwrap(), junit::render(&nothing).unwrap(), markdown::render(&nothing)] {
         let words: Vec<String> = text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase).collect();
         assert!(!words.iter().any(|w| w == "nan" || w == "inf" || w == "infinity"), "{text}");
     }
@@ -240,6 +373,7 @@ fn the_beginning() {
     run 0badcafe of profiles/quickstart.yaml (seed 7) on embedded
       takes 30s, then up to 30s for sessions to finish, the first 5s are warm-up
       scenarios: talk, listen
+      injected into the backends: fault vad_drop
     ");
 }
 
@@ -305,6 +439,85 @@ fn a_run_that_established_nothing_does_not_pass() {
     assert_eq!(summary(&registry, &funnels(ledger), Known::default(), &[]).exit.code, 106);
 }
 
+/// A fault of the timeline that was made, or was not.
+fn stall(skipped: Option<&str>) -> FaultRow {
+    let made = skipped.is_none();
+    FaultRow {
+        number: u16::from(!made),
+        kind: FaultName::Stall,
+        target: "backend 0".into(),
+        fraction: 0.5,
+        planned_s: 3.0,
+        duration_s: 2.0,
+        began_s: made.then_some(3.1),
+        ended_s: made.then_some(5.1),
+        struck: made.then_some(7),
+        skipped: skipped.map(str::to_owned),
+        figures: std::collections::BTreeMap::new(),
+    }
+}
+
+/// Two scenarios of one session each, and what was counted in the first.
+fn verdict_of(ends: [LedgerEvent; 2], counts: &[(Counter, u64)], expect: Option<Expect>) -> (u8, Option<String>) {
+    let mut labels = labels();
+    labels[0].expect = expect;
+    let mut registry = Registry::new(START, labels);
+    let mut recorder = ShardRecorder::new(2);
+    for (counter, n) in counts {
+        recorder.count(0, *counter, *n);
+    }
+    let scenarios = recorder.take();
+    let to_us = START + 1_000_000;
+    registry.add(IntervalReport { shard: 0, from_us: START, to_us, active: 1, speaking: 0, warmup: false, scenarios });
+    registry.finish();
+    let mut ledger = ledger();
+    for (index, end) in (0u8..).zip(ends) {
+        session(&mut ledger, index.into(), index.into(), Some(end));
+    }
+    let summary = summary(&registry, &funnels(ledger), Known::default(), &[]);
+    let why = summary.invariants.iter().find(|i| i.name == build::WORKS && i.holds == Some(false)).map(|i| i.detail.clone());
+    (summary.exit.code, why)
+}
+
+#[test]
+fn a_run_in_which_nothing_worked_does_not_pass() {
+    let ends = |finish| LedgerEvent::Ended { finish };
+    let (lost, cut) = (|| ends(Finish::Lost(FailureCause::Eof)), || ends(Finish::Forced(EndKind::TcpRst)));
+    let says = |text: &str| (106, Some(text.to_owned()));
+    let good = (0, None);
+    assert_eq!(verdict_of([lost(), lost()], &[], None), says("every session that was accepted failed: 2"));
+    assert_eq!(verdict_of([lost(), completed()], &[], None), good, "one of two is for a threshold to judge");
+    let turns = |missed, answered| {
+        let turns = 4;
+        vec![(Counter::Turns, turns), (Counter::TurnsMissed, missed), (Counter::TurnsAnswered, answered)]
+    };
+    let not_one = says("4 turns were due, and not one was answered");
+    assert_eq!(verdict_of([completed(), completed()], &turns(4, 0), None), not_one);
+    assert_eq!(verdict_of([completed(), completed()], &turns(1, 0), None), not_one, "others were cut");
+    assert_eq!(verdict_of([completed(), completed()], &turns(3, 1), None), good);
+    assert_eq!(verdict_of([lost(), cut()], &turns(0, 0), None), not_one, "one failed, the other was cut in its turn");
+    // The plan cut them all before an answer could come, or wants what it sees.
+    assert_eq!(verdict_of([cut(), cut()], &turns(0, 0), None), good);
+    let timed_out = ends(Finish::ByServer(Outcome::TimedOut));
+    assert_eq!(verdict_of([timed_out, completed()], &turns(4, 0), Some(Expect::TimedOut)).1, None);
+}
+
+#[test]
+fn sessions_that_the_backend_ended_early_are_shown() {
+    let (mut registry, ledger) = recorded();
+    let mut recorder = ShardRecorder::new(2);
+    recorder.count(0, Counter::SessionsCutShort, 3);
+    let (from_us, to_us) = (START + 10_000_000, START + 11_000_000);
+    registry.add(IntervalReport { shard: 0, from_us, to_us, active: 1, speaking: 0, warmup: false, scenarios: recorder.take() });
+    registry.finish();
+    let funnels = funnels(ledger);
+    let thresholds = judged(&registry, &funnels, &[("sessions_cut_short", "count==0")]);
+    let summary = summary(&registry, &funnels, Known { thresholds, ..known(&registry) }, &[]);
+    assert_eq!(summary.exit.code, 99);
+    let shown = terminal::render(&summary, Style::default());
+    assert!(shown.lines().any(|line| line.contains("ended early by the backend") && line.contains(" 3 ")), "{shown}");
+}
+
 #[test]
 fn a_session_that_is_never_over_is_a_fault_unless_the_run_was_cut_short() {
     let registry = Registry::new(START, labels());
@@ -339,12 +552,18 @@ fn the_json_reads_back() {
 #[test]
 fn junit_has_a_case_per_threshold_and_invariant() {
     let xml = junit::render(&bad()).unwrap();
-    assert_eq!(xml.matches("<testcase ").count(), 4 + 6 + 1);
-    // turn_response, barge_in_stop (no data), sessions_failed; counters, generator, workers; the verdict.
-    assert_eq!(xml.matches("<failure").count(), 3 + 3 + 1);
-    assert!(xml.contains(r#"<failure message="nothing was measured, so nothing was proven" type="no data"/>"#), "{xml}");
+    assert_eq!(xml.matches("<testcase ").count(), 4 + 2 + 7 + 1);
+    // turn_response, barge_in_stop (no data), sessions_failed; the counters and their finding; counters, generator, workers; the verdict.
+    assert_eq!(xml.matches("<failure").count(), 3 + 2 + 3 + 1);
+    // Both ways of showing a failure have the text.
+    let text = "nothing was measured, so nothing was proven";
+    assert!(xml.contains(&format!(r#"<failure message="{text}" type="no data">{text}</failure>"#)), "{xml}");
+    assert!(
+        xml.contains("3 sessions: 3 sessions that ended are still counted\nthe backend looks full by 3\nsessions, the first: a-1, a-2"),
+        "{xml}"
+    );
     let green = junit::render(&good()).unwrap();
-    assert!(!green.contains("<failure") && green.matches("<testcase ").count() == 3 + 6 + 1);
+    assert!(!green.contains("<failure") && green.matches("<testcase ").count() == 3 + 1 + 7 + 1);
     // Counters that nobody could read are neither green nor red.
     assert!(junit::render(&empty()).unwrap().contains("<skipped"));
 }
@@ -497,4 +716,19 @@ fn costs_carry_the_dialect_of_the_run() {
         assert!(run.costs.iter().all(|cost| cost.dialect == dialect));
         assert_eq!(run.scenarios[0].dialect.name(), dialect);
     }
+}
+
+#[test]
+fn what_was_not_judged_says_why() {
+    use crate::voice::{VoiceFault, VoiceRow, VoiceStatus};
+    let mut summary = good();
+    let row = |kind, reason: &str| VoiceRow { kind, status: VoiceStatus::NotJudged, tested: 0, reason: reason.into() };
+    summary.voice.kinds = vec![
+        row(VoiceFault::CrossTalk, "nobody spoke"),
+        row(VoiceFault::PoolLeak, "there is no cap"),
+        row(VoiceFault::OutputGaps, "nobody spoke"),
+    ];
+    let text = terminal::render(&summary, Style::default());
+    assert!(text.contains("not judged: cross_talk, output_gaps (nobody spoke)\n"), "{text}");
+    assert!(text.contains("not judged: pool_leak (there is no cap)\n"), "{text}");
 }

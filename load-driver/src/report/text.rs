@@ -18,6 +18,24 @@ impl Style {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
+    /// The text with nothing that a terminal obeys but the colours of this style: it may quote what a backend or a file said.
+    pub fn harmless(self, text: &str) -> String {
+        const OWN: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[32m", "\x1b[1;31m", "\x1b[33m"];
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            let own = OWN.iter().find(|code| self.colour && rest.starts_with(**code));
+            let taken = own.map_or(first.len_utf8(), |code| code.len());
+            match own {
+                Some(code) => out.push_str(code),
+                None if first.is_control() && !matches!(first, '\n' | '\t') => out.push(char::REPLACEMENT_CHARACTER),
+                None => out.push(first),
+            }
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+        out
+    }
+
     /// For headings.
     pub fn bold(self, text: &str) -> String {
         self.paint("1", text)
@@ -136,6 +154,18 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nothing_but_our_own_colours() {
+        let (plain, coloured) = (Style { colour: false }, Style { colour: true });
+        let quoted = "a\u{1b}]0;b\u{7}\r\u{1b}[2J\u{9b}c\n\td\u{e9}";
+        let harmless = "a\u{fffd}]0;b\u{fffd}\u{fffd}\u{fffd}[2J\u{fffd}c\n\td\u{e9}";
+        for style in [plain, coloured] {
+            assert_eq!(style.harmless(quoted), harmless);
+            assert_eq!(style.harmless(&style.bad("x")), style.bad("x"));
+        }
+        assert_eq!(plain.harmless("\u{1b}[32mx"), "\u{fffd}[32mx");
+    }
 
     #[test]
     fn figures() {

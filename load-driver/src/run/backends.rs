@@ -1,8 +1,9 @@
 //! Embedded backends: real `agent-server` processes, started from this very binary, killed and restarted as the profile says.
 
 use std::{
+    ffi::OsStr,
     fs::File,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -15,6 +16,8 @@ use tokio::{
     process::{Child, ChildStdin, Command},
     time::timeout,
 };
+
+use crate::profile::KEYS_OF_OTHERS;
 
 /// A backend that has not said that it listens by then never will.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -41,6 +44,8 @@ pub(super) struct BackendSpec {
     pub(super) flags: Vec<String>,
     /// Where logs go.
     pub(super) log_dir: PathBuf,
+    /// The network namespace that it runs in: what stands before its command, and the address for sessions.
+    pub(super) home: Option<(Vec<String>, Ipv4Addr)>,
 }
 
 /// The line that a backend prints on stdout once it listens.
@@ -72,13 +77,19 @@ impl Backend {
     /// Starts a backend on free loopback ports and waits until it listens.
     pub(super) async fn start(index: usize, spec: BackendSpec) -> Result<Self, BackendError> {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (child, stdin, ready) = spawn(index, &spec, any, any).await?;
+        let sessions = spec.home.as_ref().map_or(any, |(_, address)| SocketAddr::from((*address, 0)));
+        let (child, stdin, ready) = spawn(index, &spec, sessions, any).await?;
         Ok(Self { index, address: ready.address, admin: ready.admin, boot_id: ready.boot_id, child, stdin, spec })
     }
 
     /// How the process ended, if it has.
     pub(super) fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.child.try_wait().ok().flatten()
+    }
+
+    /// Of the running process.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        self.child.id().and_then(|id| Pid::from_raw(id as i32))
     }
 
     /// `kill -9`, and waits until the process is gone.
@@ -97,7 +108,7 @@ impl Backend {
 
     /// SIGTERM, then SIGKILL when that takes too long.
     pub(super) async fn stop(mut self) {
-        if let Some(pid) = self.child.id().and_then(|id| Pid::from_raw(id as i32)) {
+        if let Some(pid) = self.pid() {
             // It may be gone already; then there is nothing to stop.
             let _ = kill_process(pid, Signal::TERM);
         }
@@ -124,20 +135,21 @@ async fn spawn(
     let log = log_file(spec, index);
     let error = |reason: String| BackendError { index, reason, log: log.clone() };
     let stderr = append(&log).map_err(|e| error(format!("its log cannot be written: {e}")))?;
-    let mut child = Command::new(&spec.program)
+    // `ip netns exec` becomes the backend: it has the process's number.
+    let mut words = spec.home.iter().flat_map(|(prefix, _)| prefix).map(OsStr::new).chain([spec.program.as_os_str()]);
+    let mut command = Command::new(words.next().unwrap_or(spec.program.as_os_str()));
+    // The run speaks to it plainly, whatever its own environment says of other servers.
+    for setting in KEYS_OF_OTHERS {
+        command.env_remove(format!("AGENT_SERVER_{}", setting.to_uppercase()));
+    }
+    let mut child = command
+        .args(words)
         .arg("backend")
         .arg("--config")
         .arg(&spec.config)
         .args(["--listen", &listen.to_string(), "--admin-listen", &admin.to_string()])
         .args(["--backend-id", &format!("backend-{index}"), "--stop-on-stdin-eof"])
         .args(&spec.flags)
-        // The run speaks to it plainly, whatever its own environment says of other servers.
-        .env_remove("AGENT_SERVER_AUTH_TOKEN")
-        .env_remove("AGENT_SERVER_TLS_LISTEN")
-        .env_remove("AGENT_SERVER_TLS_CERT")
-        .env_remove("AGENT_SERVER_TLS_KEY")
-        .env_remove("AGENT_SERVER_TLS_SELF_SIGNED")
-        .env_remove("AGENT_SERVER_TLS_CLIENT_CA")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(stderr)

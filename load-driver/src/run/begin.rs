@@ -17,6 +17,7 @@ use super::{
     Job, Outcome, RunError,
     balance::Balancing,
     controller::{Run, Signals, Usage, complain, take_look},
+    faults::{Timeline, UnderWay},
     finish, kills,
     poller::{Look, Poller, unix_now},
     reporters, shards,
@@ -58,7 +59,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     let prepared = &job.prepared;
     let (plan, profile) = (&prepared.plan, &prepared.profile);
     let options = finish::engine_options(profile, shards(prepared));
-    let with_workers: Vec<u16> = plan.scenarios.iter().filter(|s| kills::needs_worker(s)).map(|s| s.number).collect();
+    let with_workers: Vec<u16> = plan.scenarios.iter().filter(|s| kills::needs_worker(plan, s)).map(|s| s.number).collect();
     let mut balancer =
         BalancerConfig::of(profile, set.targets.count(), 0)?.map(|config| Balancer::start(&config, &set.targets)).transpose()?;
     let (news_in, mut news) = mpsc::channel(EVENTS);
@@ -126,6 +127,9 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         worker_of,
         heard: BTreeSet::new(),
         kills,
+        timeline: Timeline::new(&plan.faults),
+        under_way: UnderWay::default(),
+        draining: BTreeSet::new(),
         dead: VecDeque::new(),
         fallen: BTreeSet::new(),
         open,
@@ -153,7 +157,7 @@ fn without(plan: &Plan, scenarios: &[u16]) -> Plan {
 fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     let profile = &job.prepared.profile;
     let fresh = profile.is_embedded();
-    let watched: BTreeSet<usize> = set.sources.iter().map(|(index, _)| *index).collect();
+    let watched = set.watched();
     let backends = (0..set.members).map(|index| BackendConfig { watched: watched.contains(&index), fresh }).collect();
     let counters = &profile.counters;
     let mut windows = Windows::default();
@@ -163,8 +167,10 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     }
     LedgerConfig {
         windows,
+        totals: set.totals.clone(),
         front: set.front,
         scenarios: job.prepared.plan.scenarios.iter().map(|scenario| scenario.expect).collect(),
+        dialects: job.prepared.plan.scenarios.iter().map(|scenario| scenario.service.dialect).collect(),
         start_at_upgrade: job.prepared.plan.scenarios.iter().map(|scenario| scenario.service.dialect.starts_at_upgrade()).collect(),
         settle_us: counters.settle.micros(),
         poll_interval_us: counters.interval.micros(),
@@ -174,7 +180,7 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
 
 fn voice_config(job: &Job, set: &TargetSet) -> VoiceConfig {
     let profile = &job.prepared.profile;
-    let watched: BTreeSet<usize> = set.sources.iter().map(|(index, _)| *index).collect();
+    let watched = set.watched();
     VoiceConfig {
         window_us: profile.counters.window.micros(),
         allowed: profile.voice_faults.allow.clone(),
@@ -203,6 +209,7 @@ fn start_workers(
             workers: 1,
             scenarios: Some(vec![*scenario]),
             targets: set.targets.given(),
+            through: set.ground.relay.as_ref().map(|relay| relay.addresses().to_vec()).unwrap_or_default(),
             connection: job.prepared.profile.connection.clone(),
             private: job.prepared.profile.connection.private.clone(),
             options: EngineOptions { shards: 1, ..options },

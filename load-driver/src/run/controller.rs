@@ -18,6 +18,7 @@ use super::{
     Job, Outcome, RunError,
     balance::Balancing,
     ending::STOP_GRACE,
+    faults::{Timeline, UnderWay},
     finish,
     kills::Kill,
     poller::{Look, Poller, unix_now},
@@ -28,7 +29,7 @@ use super::{
 use crate::{
     engine::{EngineEvent, EngineHandle, IntervalReport},
     ledger::{Ledger, LiveView, SourceId, funnel::cause_name},
-    record::{Measurements, Metric, Registry, Second, ShardRecorder, histogram},
+    record::{Counter, Measurements, Metric, Registry, Second, ShardRecorder, histogram},
     report::{Event, Exit, Reporters, RunInfo, Stage},
     system::{ProcessTrack, Sampler},
     threshold::Monitor,
@@ -129,6 +130,11 @@ pub(super) struct Run {
     /// Workers that have begun: they said something.
     pub(super) heard: BTreeSet<u32>,
     pub(super) kills: Vec<Kill>,
+    /// What goes wrong on purpose.
+    pub(super) timeline: Timeline,
+    pub(super) under_way: UnderWay,
+    /// Backends that were told to drain, and are expected to end by themselves.
+    pub(super) draining: BTreeSet<usize>,
     /// Killed backends and when they are started again, in that order.
     pub(super) dead: VecDeque<(usize, Instant)>,
     /// Backends that ended although nobody killed them.
@@ -157,6 +163,8 @@ pub(super) fn take_look(look: Look, ledger: &mut Ledger, usage: &mut BTreeMap<us
             ledger.sample(*sample);
         }
         Look::Gap { backend, at_us, reason } => ledger.gap(backend, at_us, reason),
+        Look::Totals(sample) => ledger.totals(*sample),
+        Look::Blind { source, at_us, reason } => ledger.totals_gap(source, at_us, reason),
     }
 }
 
@@ -167,6 +175,7 @@ enum Happening {
     Look(Option<Look>),
     Kill,
     Revive,
+    Fault,
     Second,
     Signal,
 }
@@ -181,6 +190,7 @@ impl Run {
             self.react(happening, reporters).await;
         }
         let over_at = self.clock.now();
+        self.end_faults().await;
         self.forget_kills();
         self.poller.want_names(true);
         self.drain_poller();
@@ -195,6 +205,7 @@ impl Run {
 
     async fn next(&mut self, seconds: &mut Interval) -> Happening {
         let kill = self.kills.first().map(|kill| Instant::from_std(self.clock.instant(kill.at)));
+        let fault = self.timeline.next_at().map(|at| Instant::from_std(self.clock.instant(at)));
         let revive = self.dead.front().map(|(_, at)| *at);
         let at = |at: Option<Instant>| async move {
             match at {
@@ -209,6 +220,7 @@ impl Run {
             look = self.poller.looks.recv(), if !self.poller.looks.is_closed() || !self.poller.looks.is_empty() => Happening::Look(look),
             () = at(kill) => Happening::Kill,
             () = at(revive) => Happening::Revive,
+            () = at(fault) => Happening::Fault,
             _ = seconds.tick() => Happening::Second,
             () = self.signals.next() => Happening::Signal,
         }
@@ -224,6 +236,7 @@ impl Run {
             Happening::News(None) | Happening::Look(None) => {}
             Happening::Kill => self.kill(reporters).await,
             Happening::Revive => self.revive().await,
+            Happening::Fault => self.fault().await,
             Happening::Second => self.second(reporters),
             Happening::Signal => self.signalled(),
         }
@@ -253,7 +266,7 @@ impl Run {
             tracing::error!("{dropped} convergence samples were dropped");
         }
         for one in samples {
-            self.convergence.record(one.scenario, &one.sample);
+            self.convergence.record(one.end.scenario, &one.sample);
         }
     }
 
@@ -268,10 +281,12 @@ impl Run {
             }
             EngineEvent::Voice(news) => self.voice.news(news),
             EngineEvent::Said { reasons } => {
-                for (cause, text) in reasons {
-                    self.said.entry(cause_name(cause)).or_insert(text);
+                for (about, text) in reasons {
+                    let name = about.map_or_else(|| Counter::ServerErrors.name().to_owned(), cause_name);
+                    self.said.entry(name).or_insert(text);
                 }
             }
+            EngineEvent::Struck { fault, sessions } => self.timeline.struck(fault, sessions),
             EngineEvent::Ready => {}
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
             EngineEvent::Done { shard } => {

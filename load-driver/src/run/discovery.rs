@@ -10,9 +10,10 @@ use tokio::{
 
 use super::{
     RunError,
-    poller::{self, Look},
+    poller::{self, Look, Whose},
 };
 use crate::{
+    plan::Connection,
     profile::{Address, Discovery},
     report::Exit,
 };
@@ -24,7 +25,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The backends of a name, in the order of their addresses. A backend that answers at two addresses, by IPv4 and IPv6 say, is one; of the
 /// loopback addresses only those that answer are backends, if any does: `localhost` stands for one machine, not for a list of them.
-pub(super) async fn resolve(name: &Discovery, clock: Clock) -> Result<Vec<Address>, RunError> {
+pub(super) async fn resolve(name: &Discovery, connection: &Connection, clock: Clock) -> Result<Vec<Address>, RunError> {
     let unusable = |reason: &dyn std::fmt::Display| {
         RunError::new(Exit::TargetUnusable, format!("failed to resolve `{}` (host:port is due): {reason}", name.dns))
     };
@@ -36,7 +37,7 @@ pub(super) async fn resolve(name: &Discovery, clock: Clock) -> Result<Vec<Addres
     let mut boots = BTreeSet::new();
     for at in on_the_air(found).await {
         let address = Address { address: at.to_string(), admin: name.admin_port.map(|port| SocketAddr::new(at.ip(), port).to_string()) };
-        if let Some(boot) = boot(&address, clock).await
+        if let Some(boot) = boot(&address, connection, clock).await
             && !boots.insert(boot)
         {
             tracing::info!("{at} is a backend that answers at another address too");
@@ -66,11 +67,11 @@ async fn on_the_air(found: BTreeSet<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// Which process answers there, if its counters do.
-async fn boot(address: &Address, clock: Clock) -> Option<String> {
-    let mut source = poller::source(0, &address.admin()?, clock).ok()?;
-    match poller::look(&mut source, 0, false, clock).await {
+async fn boot(address: &Address, connection: &Connection, clock: Clock) -> Option<String> {
+    let mut source = poller::source(0, &address.admin()?, connection, clock).ok()?;
+    match poller::look(&mut source, Whose::Backend(0), false, clock).await {
         Look::Sample(sample) => Some(sample.snapshot.boot_id),
-        Look::Gap { .. } => None,
+        Look::Gap { .. } | Look::Totals(_) | Look::Blind { .. } => None,
     }
 }
 

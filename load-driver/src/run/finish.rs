@@ -5,7 +5,7 @@ use std::{io, path::Path};
 use proto::time::Micros;
 
 use super::{
-    Job, Outcome, RunError,
+    Job, Outcome, RunError, baseline,
     controller::{Run, complain},
     targets::TargetSet,
 };
@@ -15,8 +15,9 @@ use crate::{
     profile::{Profile, Reach},
     record::{Counter, Measurements},
     report::{
-        Event, Exit, Hlog, Json, Junit, Reporters, RunInfo, Style, Terminal,
+        Event, Exit, Hlog, Json, Junit, Markdown, Reporters, RunInfo, Style, Terminal,
         build::{self, Known},
+        ci,
         summary::{ConvergenceRow, CountersSection, CountersStatus, FindingRow, ProcessCost},
     },
     system::SaturationLimits,
@@ -56,7 +57,28 @@ pub(super) fn run_info(job: &Job, set: &TargetSet, start_us: u64) -> RunInfo {
         graceful_stop_s: s(plan.ends_at()) - s(plan.stops_at()),
         warmup_s: plan.warmup.as_secs_f64(),
         scenarios: plan.scenarios.iter().map(|scenario| scenario.name.clone()).collect(),
+        injected: injected(job),
     }
+}
+
+/// What embedded backends are told to do wrong, by flags and by the profile, each once.
+fn injected(job: &Job) -> Vec<String> {
+    let flags = [("defect", &job.args.defects), ("fault", &job.args.faults)];
+    let mut all: Vec<String> = flags.iter().flat_map(|(kind, texts)| texts.iter().map(move |text| format!("{kind} {text}"))).collect();
+    for member in job.prepared.profile.fleet().members {
+        for kind in ["defect", "fault"] {
+            let texts = match member.server.get(kind) {
+                Some(serde_json::Value::Array(texts)) => texts.as_slice(),
+                Some(text) => std::slice::from_ref(text),
+                None => &[],
+            };
+            let named = texts.iter().filter_map(serde_json::Value::as_str).map(|text| format!("{kind} {text}"));
+            all.extend(named);
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    all.retain(|text| seen.insert(text.clone()));
+    all
 }
 
 /// The files of a run, and the summary on standard output.
@@ -64,7 +86,9 @@ pub(super) fn add_files(reporters: &mut Reporters, out: &Path, style: Style) -> 
     reporters.add(Hlog::create(&out.join("latencies.hlog"))?);
     reporters.add(Json::new(out.join("summary.json")));
     reporters.add(Junit::new(out.join("junit.xml")));
+    reporters.add(Markdown::new(out.join("summary.md")));
     reporters.add(Terminal::new(io::stdout(), style));
+    ci::add(reporters);
     Ok(())
 }
 
@@ -95,6 +119,7 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
         irregular: verdict.irregular.clone(),
         counters: counters(&verdict, &run.set.unwatched, run.gave_up()),
         convergence: verdict.convergence.iter().map(convergence_row).collect(),
+        faults: run.timeline.rows(),
         generator: build::generator(&run.registry, &run.driver.track, limits),
         costs: costs(&run),
         workers_lost: run.workers_lost,
@@ -104,7 +129,8 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
     };
     let mut reasons = run.reasons.clone();
     reasons.dedup();
-    let summary = build::summary(&run.registry, &verdict.funnels, known, &reasons);
+    let mut summary = build::summary(&run.registry, &verdict.funnels, known, &reasons);
+    baseline::judge(&run.job, &mut summary, &reasons);
     let lost = complain(&reporters.emit(Event::Finished(&summary)));
     let exit = if lost { Exit::InternalFault } else { summary.exit.reason };
     Ok(Outcome { exit, interrupted: summary.exit.reasons.contains(&Exit::Interrupted), balance })
@@ -138,6 +164,8 @@ fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersS
             Judgement::NotWatched => CountersStatus::NotChecked,
         },
         basis: basis.join("; "),
+        confidence: verdict.confidence,
+        cannot_see: verdict.cannot_see.clone(),
         findings: verdict.findings.iter().filter(|f| !excused(f)).map(finding).collect(),
     }
 }
@@ -152,12 +180,14 @@ fn convergence_row(row: &ledger::ConvergenceRow) -> ConvergenceRow {
     ConvergenceRow {
         kind: row.kind,
         protocol: row.protocol,
+        dialect: row.dialect,
         killed: row.killed,
         detected: row.detected,
         written_off: row.written_off,
         ghosts: row.ghosts,
         false_capacity: row.false_capacity,
         p50_ms: ms(row.p50_us),
+        p95_ms: ms(row.p95_us),
         p99_ms: ms(row.p99_us),
         max_ms: ms(row.max_us),
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use proto::time::Micros;
 
 use crate::{
-    plan::{EndKind, Plan, ScenarioPlan},
+    plan::{EndKind, Fault, FaultKind, Plan, ScenarioPlan},
     profile::{DEAD_FOR, Member},
 };
 
@@ -35,25 +35,26 @@ pub(super) struct Kill {
     pub(super) victim: Victim,
 }
 
-/// Whether the sessions of a scenario run in a worker process of their own.
-pub(super) fn needs_worker(scenario: &ScenarioPlan) -> bool {
-    has(scenario, EndKind::KillWorker)
+/// Whether the sessions of a scenario run in a worker process of their own: it is killed, or stopped.
+pub(super) fn needs_worker(plan: &Plan, scenario: &ScenarioPlan) -> bool {
+    let stopped = |fault: &Fault| fault.kind == FaultKind::Stop && fault.target.scenario == Some(scenario.number);
+    has(scenario, EndKind::KillWorker) || plan.faults.iter().any(stopped)
 }
 
 fn has(scenario: &ScenarioPlan, kind: EndKind) -> bool {
     scenario.ends.iter().any(|(weight, end)| *weight > 0.0 && *end == kind)
 }
 
-/// All kills of a run, in order of time: those that end scenarios, and those that the fleet names. Scenarios that wait for the same
+/// All kills of a run, in order of time: those that end scenarios, and those that the fleet or the timeline of faults names. Scenarios that wait for the same
 /// backend's death at the same moment share one kill; a scenario without a pinned backend kills them all.
 ///
-/// A kill that the fleet names ends sessions that were to end otherwise: the ledger writes them off as `dropped`, neither failed nor completed.
+/// A kill that the fleet or the timeline names ends sessions that were to end otherwise: the ledger writes them off as `dropped`, neither failed nor completed.
 /// Whoever is sent to the backend while it is dead fails as with any dead backend.
 pub(super) fn planned(plan: &Plan, members: &[Member], backends: usize) -> Vec<Kill> {
     let mut strikes: BTreeMap<(Micros, u8, usize), Duration> = BTreeMap::new();
     for scenario in &plan.scenarios {
         let Some(at) = scenario.kill_at else { continue };
-        if needs_worker(scenario) {
+        if has(scenario, EndKind::KillWorker) {
             strikes.insert((at, 0, usize::from(scenario.number)), Duration::ZERO);
         }
         if has(scenario, EndKind::KillBackend) {
@@ -64,6 +65,12 @@ pub(super) fn planned(plan: &Plan, members: &[Member], backends: usize) -> Vec<K
     for (index, member) in members.iter().enumerate() {
         if let Some((at, dead_for)) = member.killed {
             strikes.insert((at, 1, index), dead_for);
+        }
+    }
+    for fault in &plan.faults {
+        if let FaultKind::KillBackend { dead_for } = fault.kind {
+            let struck = fault.target.backend.map_or(0..backends, |one| one..one + 1);
+            strikes.extend(struck.map(|index| ((fault.at, 1, index), dead_for)));
         }
     }
     let kill = |((at, what, number), dead_for): ((Micros, u8, usize), Duration)| {
@@ -84,7 +91,7 @@ mod tests {
 
     #[test]
     fn kills_of_the_fleet_come_in_order_of_time_and_with_their_own_death() {
-        let plan = Plan { run_id: "run".into(), seed: 1, warmup: Duration::ZERO, scenarios: Vec::new() };
+        let plan = Plan { run_id: "run".into(), seed: 1, warmup: Duration::ZERO, scenarios: Vec::new(), faults: Vec::new() };
         let kills = planned(&plan, &[member(Some((3, 900))), member(None), member(Some((1, 0)))], 3);
         let of = |at_s: u64, index, dead_ms| Kill {
             at: Micros(at_s * 1_000_000),

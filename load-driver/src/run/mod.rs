@@ -11,19 +11,24 @@
 
 mod backends;
 mod balance;
+mod baseline;
 mod begin;
 mod controller;
 mod discovery;
 mod ending;
+mod faults;
 mod finish;
+mod ground;
 mod kills;
 mod options;
 mod poller;
 mod predict;
 mod progress;
 pub mod reach;
+mod remote;
 mod series;
 mod strikes;
+mod sums;
 mod targets;
 mod workers;
 
@@ -33,11 +38,14 @@ use agent_server::runtime::clock::Clock;
 use tokio::runtime::Builder;
 
 pub use self::{
+    baseline::Matters,
     options::{Prepared, RunArgs, UsageError, overrides, prepare, thresholds},
     reach::ReachArgs,
 };
 use crate::{
     balance::Balance,
+    compare::Recorded,
+    plan::Maker,
     report::{Exit, Live, LiveMode, Reporters, Style},
     transport::fds,
 };
@@ -77,7 +85,9 @@ struct Outcome {
 /// Makes sure of file descriptors enough for sessions towards so many targets.
 fn descriptors(prepared: &Prepared, targets: usize) -> Result<(), RunError> {
     let shared = u64::from(prepared.profile.driver.connections) * shards(prepared) as u64 * targets as u64;
-    fds::ensure(fds::required(&prepared.plan, shared)).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
+    // The relay has two descriptors for each connection, and they are this process's.
+    let each = if ground::has(&prepared.plan, Maker::Relay) { 3 } else { 1 };
+    fds::ensure(fds::required(&prepared.plan, shared) * each).map_err(|e| RunError::new(Exit::InvalidProfile, e))?;
     Ok(())
 }
 
@@ -88,6 +98,8 @@ struct Job {
     prepared: Arc<Prepared>,
     run_id: String,
     out: PathBuf,
+    /// To compare with.
+    baseline: Option<Arc<Recorded>>,
 }
 
 /// Threads that run sessions in this process.

@@ -1,15 +1,19 @@
 //! What `run` is asked on the command line, and what comes of it before anything starts.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use agent_server::fault::{Defect, Fault};
 use clap::Args;
 
-use super::reach::{self, ReachArgs, ReachError};
+use super::{
+    baseline::Matters,
+    reach::{self, ReachArgs, ReachError},
+};
 use crate::{
     plan::Plan,
-    profile::{Loaded, Override, Profile, ProfileError, Source, open},
-    threshold::{Spec, Threshold},
+    profile::{Loaded, Override, Profile, ProfileError, Scenario, Source, open},
+    record::ScenarioLabel,
+    threshold::{Measure, Spec, Threshold},
 };
 
 /// `load-driver run PROFILE`.
@@ -36,9 +40,19 @@ pub struct RunArgs {
     /// `pool_leak`, `admission_race`. May be repeated.
     #[arg(long = "fault", value_name = "KIND[=RATE[:TIME]]")]
     pub faults: Vec<String>,
+    /// Lets more than a modest load (20 sessions at once, or begun within a second) go to targets that are neither this machine nor in a private
+    /// network. Only for services whose owners agree.
+    #[arg(long)]
+    pub allow_remote: bool,
     /// How the backends are reached.
     #[command(flatten)]
     pub reach: ReachArgs,
+    /// Compares with an earlier run of the same load, and fails when this one is worse: its folder of results, or the `summary.json` in it.
+    #[arg(long, value_name = "DIR")]
+    pub baseline: Option<PathBuf>,
+    /// What is worse.
+    #[command(flatten)]
+    pub matters: Matters,
     /// Folder of the results.
     #[arg(long, value_name = "DIR", env = "LOAD_DRIVER_OUT", default_value = "results")]
     pub out: PathBuf,
@@ -115,8 +129,20 @@ pub fn prepare(args: &RunArgs, run_id: &str) -> Result<Prepared, UsageError> {
             return Err(error(format!("{flag}s are for embedded backends; start agent-server itself with this flag")));
         }
     }
+    check_caps(args, &loaded.profile)?;
     let plan = Plan::build(&loaded.profile, run_id).map_err(|e| UsageError::Plan(e.to_string()))?;
     Ok(Prepared { profile: loaded.profile, plan, thresholds })
+}
+
+/// A fault that is about the cap of sessions means nothing to backends without one.
+fn check_caps(args: &RunArgs, profile: &Profile) -> Result<(), UsageError> {
+    let needy = |text: &&String| text.parse::<Fault>().is_ok_and(|fault| fault.kind.needs_cap());
+    let Some(text) = args.faults.iter().find(needy) else { return Ok(()) };
+    if profile.fleet().members.iter().all(|member| member.server.contains_key("max_sessions")) {
+        return Ok(());
+    }
+    let reason = "it is about the cap of sessions, and there is none: add --set server.max_sessions=N".to_owned();
+    Err(UsageError::OnPurpose { flag: "fault", text: text.clone(), reason })
 }
 
 /// The thresholds of a profile, parsed.
@@ -135,12 +161,32 @@ pub fn thresholds(loaded: &Loaded) -> Result<Vec<Threshold>, ProfileError> {
             };
             let parsed = Threshold::parse(key, &spec, &names);
             let path = ["thresholds", key, &n.to_string(), "threshold"];
-            all.push(
-                parsed.map_err(|e| {
-                    loaded.document.error_in(if e.text == key { &path[..2] } else { &path }, &e.text, e.position, e.message)
-                })?,
-            );
+            let parsed = parsed
+                .map_err(|e| loaded.document.error_in(if e.text == key { &path[..2] } else { &path }, &e.text, e.position, e.message))?;
+            if let Some(message) = untold(&parsed, &loaded.profile).filter(|_| !one.allow_no_data) {
+                let help = "drop it (--set thresholds.NAME=null), or filter by a scenario that has it".to_owned();
+                return Err(loaded.document.error(&path[..2], message, Some(help)));
+            }
+            all.push(parsed);
         }
     }
     Ok(all)
+}
+
+/// Why a threshold can never have data: no dialect of its scenarios tells of that.
+fn untold(threshold: &Threshold, profile: &Profile) -> Option<String> {
+    let Measure::Latency(metric, _) = threshold.key.measure else { return None };
+    let label = |name: &str, scenario: &Scenario| ScenarioLabel {
+        name: name.to_owned(),
+        protocol: scenario.protocol(),
+        dialect: scenario.dialect,
+        expect: scenario.expect,
+    };
+    let scenarios = profile.scenarios.iter().map(|(name, scenario)| label(name, scenario));
+    let dialects: BTreeSet<&str> = scenarios
+        .filter(|label| threshold.key.filter.accepts(label))
+        .map(|label| if metric.is_told_in(label.dialect) { "" } else { label.dialect.name() })
+        .collect();
+    let untold = !dialects.is_empty() && !dialects.contains("");
+    untold.then(|| format!("`{}` can have no data: {} tells nothing of it", metric.name(), Vec::from_iter(dialects).join(", ")))
 }

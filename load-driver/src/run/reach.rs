@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::{
-    plan::Connection,
-    profile::{Loaded, ProfileError, Target, TargetUrl, header_error, shown},
+    plan::{ADMIN_TOKEN, Connection, variables::has_variable},
+    profile::{Address, Loaded, ProfileError, Target, TargetUrl, header_error, is_secret_name, shown},
     transport::{TlsClient, unsendable},
 };
 
@@ -24,6 +24,9 @@ pub struct ReachArgs {
     /// Offers a WebSocket subprotocol. May be repeated.
     #[arg(long = "subprotocol", value_name = "NAME")]
     subprotocols: Vec<Hidden>,
+    /// What the admin ports of agent-servers want to be shown (their `--admin-token`), where counters are read: '${TOKEN}'.
+    #[arg(long, value_name = "TOKEN", env = "LOAD_DRIVER_ADMIN_TOKEN", hide_env_values = true)]
+    admin_token: Option<Hidden>,
     /// Trusts the certificates in this PEM file instead of the system's.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
@@ -63,6 +66,9 @@ pub enum ReachError {
     /// Not a subprotocol.
     #[error("--subprotocol: write one word, without commas and spaces")]
     Subprotocol,
+    /// Not a token.
+    #[error("--admin-token: write one word, or `${{NAME}}` for an environment variable")]
+    AdminToken,
     /// The files of TLS.
     #[error(transparent)]
     Tls(#[from] crate::transport::TlsError),
@@ -96,11 +102,35 @@ impl ReachArgs {
             connection.subprotocols.push(name.clone());
             connection.private.insert(name.clone());
         }
+        if let Some(Hidden(token)) = &self.admin_token {
+            crate::plan::variables::expand(token, |_| Some(String::new())).map_err(|_| ReachError::AdminToken)?;
+            connection.admin_token = Some(token.clone());
+            connection.private.insert(ADMIN_TOKEN.to_owned());
+        }
         let Self { ca, certificate, key, .. } = self;
         connection.ca = ca.clone().or(connection.ca.take());
         connection.certificate = certificate.clone().or(connection.certificate.take());
         connection.key = key.clone().or(connection.key.take());
         Ok(())
+    }
+}
+
+impl ReachArgs {
+    /// Flags with a secret that is written out: everybody on this machine can read the arguments of a process.
+    pub fn shown_secrets(&self) -> Vec<&'static str> {
+        let literal = |name: &str, value: &str| is_secret_name(name) && !value.trim().is_empty() && !has_variable(value);
+        let header = |Hidden(text): &Hidden| text.split_once(':').is_some_and(|(name, value)| literal(name, value));
+        let parameter = |Hidden(text): &Hidden| text.split_once('=').is_some_and(|(name, value)| literal(name, value));
+        // One that came from the environment is no argument.
+        let from_a_variable = std::env::var("LOAD_DRIVER_ADMIN_TOKEN").ok();
+        let token = |Hidden(token): &Hidden| literal(ADMIN_TOKEN, token) && from_a_variable.as_ref() != Some(token);
+        let found = [
+            ("--header", self.headers.iter().any(header)),
+            ("--query", self.query.iter().any(parameter)),
+            ("--subprotocol", self.subprotocols.iter().any(|Hidden(text)| literal(text, text))),
+            ("--admin-token", self.admin_token.as_ref().is_some_and(token)),
+        ];
+        found.into_iter().filter(|(_, shown)| *shown).map(|(flag, _)| flag).collect()
     }
 }
 
@@ -113,19 +143,26 @@ pub fn ready(loaded: &Loaded) -> Result<(), super::UsageError> {
             let flag = match map.as_str() {
                 "headers" => "--header",
                 "query" => "--query",
+                ADMIN_TOKEN => return Err(ProfileError::Connection(format!("--admin-token: {error}")).into()),
                 _ => "--subprotocol",
             };
             return Err(ProfileError::Connection(format!("{flag} {name}: {error}")).into());
         }
-        let message = format!("`connection.{map}.{name}`: {error}");
+        let path = if map == name { map.clone() } else { format!("{map}.{name}") };
+        let message = format!("`connection.{path}`: {error}");
         let help = Some("set it, or drop the key".to_owned());
         return Err(loaded.document.error(&["connection", &map, &name], message, help).into());
     }
-    let tls = match &loaded.profile.target {
-        Target::Addresses(all) => all.iter().any(|address| TargetUrl::parse(&address.address).is_ok_and(|url| url.tls())),
-        Target::Embedded { .. } => false,
-    };
-    if tls {
+    if let Some(([map, name], error)) = unsendable(&loaded.profile.counters.connection) {
+        let message = format!("`counters.connection.{map}.{name}`: {error}");
+        let help = Some("set it, or drop the key".to_owned());
+        return Err(loaded.document.error(&["counters", "connection", &map, &name], message, help).into());
+    }
+    let over_tls =
+        |address: &Address| address.admin.iter().chain([&address.address]).any(|text| TargetUrl::parse(text).is_ok_and(|url| url.tls()));
+    if loaded.profile.fleet().members.iter().filter_map(|member| member.address.as_ref()).any(over_tls)
+        || matches!(&loaded.profile.target, Target::Addresses(all) if all.iter().any(over_tls))
+    {
         TlsClient::load(connection).map_err(ReachError::from)?;
     }
     Ok(())
@@ -137,7 +174,8 @@ pub fn describe(loaded: &Loaded) -> Vec<String> {
     let mut lines = Vec::new();
     for ([map, name], value) in shown_connection.values() {
         if value.contains("${") {
-            lines.push(format!("connection.{map}.{name}: {value}, from the environment when a stream is opened"));
+            let name = if map == name { String::new() } else { format!(".{name}") };
+            lines.push(format!("connection.{map}{name}: {value}, from the environment when a stream is opened"));
         }
     }
     if let Target::Addresses(all) = &loaded.profile.target {
@@ -177,6 +215,23 @@ mod tests {
     }
 
     #[test]
+    fn secrets_that_are_written_out_are_told_by_their_flags() {
+        for (flag, shown) in [
+            ("--header=Authorization: Bearer hunter2", Some("--header")),
+            ("--header=Authorization: Bearer ${KEY}", None),
+            ("--header=X-Kind: hunter2", None),
+            ("--query=api_key=hunter2", Some("--query")),
+            ("--query=api_key=${KEY}", None),
+            ("--subprotocol=openai-insecure-api-key.hunter2", Some("--subprotocol")),
+            ("--admin-token=hunter2", Some("--admin-token")),
+            ("--admin-token=${TOKEN}", None),
+        ] {
+            let cli = Cli::try_parse_from(["load-driver", flag]).expect("flags");
+            assert_eq!(cli.reach.shown_secrets(), Vec::from_iter(shown), "{flag}");
+        }
+    }
+
+    #[test]
     fn wrong_flags_are_told_without_their_values() {
         for (flag, complaint) in [
             ("--header=hunter2", "NAME: VALUE"),
@@ -187,6 +242,7 @@ mod tests {
             ("--header=X: hunter2\nY: z", "cannot be sent"),
             ("--header=X: ${hunter2", "environment variable"),
             ("--query=hunter2", "NAME=VALUE"),
+            ("--admin-token=${hunter2", "one word"),
             ("--subprotocol=hunter2, b", "one word"),
         ] {
             match applied(&[flag], &mut Connection::default()) {

@@ -2,9 +2,13 @@
 
 use std::{collections::BTreeMap, io::Write, path::Path, sync::Arc};
 
-use super::{Job, Outcome, Prepared, RunArgs, RunError, begin, controller::Signals, folder_name, new_run_id, predict::Predictor, prepare};
+use super::{
+    Job, Outcome, Prepared, RunArgs, RunError, baseline, begin, controller::Signals, folder_name, new_run_id, predict::Predictor, prepare,
+    remote,
+};
 use crate::{
     balance::{Balance, Comparison, Expectation, PolicyRow, PredictionResult, judge},
+    compare::Recorded,
     profile::{Policies, Profile, Reach},
     report::{Exit, Style, json::write_whole},
 };
@@ -57,6 +61,8 @@ pub(super) async fn all(args: &RunArgs, run_id: &str) -> Result<Exit, RunError> 
     // Everything is read before anything starts.
     let first = prepared(args, run_id)?;
     let series = Series::of(&first.profile, args)?;
+    let baseline = baseline::read(args, &first)?;
+    remote::allow(&first, args.allow_remote).await?;
     let (profile, seed) = (first.profile.name.clone(), first.plan.seed);
     let out = args.out.join(format!("{}-{run_id}", folder_name(&profile)));
     // It hears what comes between two runs, and while one cleans up.
@@ -73,7 +79,7 @@ pub(super) async fn all(args: &RunArgs, run_id: &str) -> Result<Exit, RunError> 
             Ok,
         );
         let outcome = match next {
-            Ok((prepared, run_id)) => one(args, prepared, run_id, &series, policy, &out).await,
+            Ok((prepared, run_id)) => one(args, prepared, run_id, &series, policy, (&out, baseline.clone())).await,
             Err(error) => Err(error),
         };
         match outcome {
@@ -125,7 +131,7 @@ async fn one(
     run_id: String,
     series: &Series,
     policy: &str,
-    out: &Path,
+    (out, baseline): (&Path, Option<Arc<Recorded>>),
 ) -> Result<Outcome, RunError> {
     let mut out = out.to_owned();
     if series.several() {
@@ -143,7 +149,7 @@ async fn one(
     super::descriptors(&prepared, profile.fleet().doors())?;
     std::fs::create_dir_all(&out)
         .map_err(|e| RunError::new(Exit::InvalidProfile, format!("failed to make the folder {}: {e}", out.display())))?;
-    Box::pin(begin::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out })).await
+    Box::pin(begin::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out, baseline })).await
 }
 
 /// Prints the comparison and writes it; what it means for the exit code.

@@ -59,7 +59,7 @@ impl Run {
         self.ledger.worker_lost(number, at_us, true);
     }
 
-    async fn kill_backend(&mut self, index: usize, dead_for: Duration) {
+    pub(super) async fn kill_backend(&mut self, index: usize, dead_for: Duration) {
         if self.dead.iter().any(|(dead, _)| *dead == index) {
             // A kill that found nobody proves nothing, and must not look as if it did.
             tracing::error!(
@@ -71,6 +71,9 @@ impl Run {
         let at_us = unix_now(&self.clock);
         self.balancing.backend_killed(index, at_us);
         self.ledger.backend_killed(index, &backend.boot_id, at_us);
+        if let Some(relay) = &self.set.ground.relay {
+            relay.shut(index).await;
+        }
         if let Err(error) = backend.kill().await {
             tracing::error!("failed to kill backend {index}: {error}");
         }
@@ -87,13 +90,15 @@ impl Run {
             self.reasons.push(Exit::TargetUnusable);
             self.stopped_early.get_or_insert(error.to_string());
             self.stop(STOP_GRACE);
+        } else if let Some(relay) = &self.set.ground.relay {
+            relay.open(index);
         }
     }
 
     /// An embedded backend that ends by itself takes its counters along: there is nothing to wait for after the run.
     pub(super) fn find_fallen(&mut self) {
         let restarting: Vec<usize> = self.dead.iter().map(|(index, _)| *index).collect();
-        for backend in self.set.backends.iter_mut().filter(|b| !restarting.contains(&b.index)) {
+        for backend in self.set.backends.iter_mut().filter(|b| !restarting.contains(&b.index) && !self.draining.contains(&b.index)) {
             if let Some(status) = backend.ended()
                 && self.fallen.insert(backend.index)
             {

@@ -3,7 +3,14 @@
 //! Two counts that need not be the same: *targets* are where the engines send sessions, *members* are the backends of the fleet, whose counters are
 //! read. Without a front they are the same, by the same index; with one there is one target, and the members stand behind it.
 
-use std::{collections::BTreeMap, io::Write, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use agent_server::runtime::clock::Clock;
 use tokio::{net::TcpStream, time::timeout};
@@ -12,12 +19,16 @@ use super::{
     Job, RunError,
     backends::{Backend, BackendSpec},
     discovery,
-    poller::{self, Look},
+    ground::Ground,
+    poller::{self, Look, Watched, Whose},
+    sums,
 };
 use crate::{
     counters::AgentServerSource,
     engine::Targets,
-    profile::{Address, Fleet, Member, Reach},
+    ledger::TotalsConfig,
+    plan::Connection,
+    profile::{Address, CounterKind, Fleet, Member, Reach, Site, TargetUrl},
     report::Exit,
 };
 
@@ -37,16 +48,27 @@ pub(super) struct TargetSet {
     pub(super) names: Vec<String>,
     /// Processes that the run started, by index of the fleet; empty when the backends run already.
     pub(super) backends: Vec<Backend>,
-    /// Counter sources by index of the fleet, for those that have one.
-    pub(super) sources: Vec<(usize, AgentServerSource)>,
+    /// Counter sources, of whom there are any.
+    pub(super) sources: Vec<Watched>,
+    /// What the sources of sums are about, by their numbers.
+    pub(super) totals: Vec<TotalsConfig>,
     /// First looks.
     pub(super) looks: Vec<Look>,
     /// Why backends are not watched, in words.
     pub(super) unwatched: Vec<String>,
+    /// What stands between, for faults of the network. Dropped after the backends that live in it.
+    pub(super) ground: Ground,
 }
 
-/// Starts or finds the backends, and takes the first look at their counters.
+/// Starts or finds the backends, and takes the first look at their counters; then puts before them what the profile's faults need.
 pub(super) async fn ready(job: &Job, clock: Clock) -> Result<TargetSet, RunError> {
+    let mut set = found(job, clock).await?;
+    let fault = |e| RunError::new(Exit::InternalFault, format!("failed to start the relay: {e}"));
+    set.ground.relay(job, &set.targets).map_err(fault)?;
+    Ok(set)
+}
+
+async fn found(job: &Job, clock: Clock) -> Result<TargetSet, RunError> {
     let Fleet { reach, members } = job.prepared.profile.fleet();
     if reach != Reach::Embedded && members.iter().any(|member| member.killed.is_some()) {
         return Err(RunError::new(Exit::InvalidProfile, "`killed` is for backends that the run starts itself: these run already"));
@@ -55,7 +77,7 @@ pub(super) async fn ready(job: &Job, clock: Clock) -> Result<TargetSet, RunError
         Reach::Embedded => embedded(job, &members, clock).await,
         Reach::Direct => direct(job, &addresses(&members)?, clock).await,
         Reach::Discovered(name) => {
-            let found = discovery::resolve(&name, clock).await?;
+            let found = discovery::resolve(&name, &job.prepared.profile.connection, clock).await?;
             let names = discovery::names(&name, &found);
             // Nobody reads it when even stderr is gone.
             let _ = writeln!(std::io::stderr(), "{}", names.join(", "));
@@ -85,8 +107,10 @@ fn empty(job: &Job, addresses: &[String], names: Vec<String>) -> Result<TargetSe
         names,
         backends: Vec::new(),
         sources: Vec::new(),
+        totals: Vec::new(),
         looks: Vec::new(),
         unwatched: Vec::new(),
+        ground: Ground::default(),
     })
 }
 
@@ -94,6 +118,7 @@ fn empty(job: &Job, addresses: &[String], names: Vec<String>) -> Result<TargetSe
 async fn embedded(job: &Job, members: &[Member], clock: Clock) -> Result<TargetSet, RunError> {
     let fault = |e: &dyn std::fmt::Display| RunError::new(Exit::InternalFault, e);
     let program = std::env::current_exe().map_err(|e| fault(&format!("failed to find this program: {e}")))?;
+    let mut ground = Ground::prepare(job, members.len());
     let mut backends = Vec::new();
     for (index, member) in members.iter().enumerate() {
         let spec = BackendSpec {
@@ -101,17 +126,38 @@ async fn embedded(job: &Job, members: &[Member], clock: Clock) -> Result<TargetS
             config: settings(job, index, &member.server)?,
             flags: job.args.server_flags(),
             log_dir: job.out.clone(),
+            home: ground.homes.get(&index).map(|home| (home.namespace.prefix(), home.namespace.address())),
         };
         backends.push(Backend::start(index, spec).await.map_err(|e| RunError::new(Exit::TargetUnusable, e))?);
     }
     let authorities: Vec<String> = backends.iter().map(|b| b.address.to_string()).collect();
     let mut set = empty(job, &authorities, vec!["embedded".to_owned()])?;
+    let mut admins = Vec::new();
     for backend in &backends {
-        let (source, look) =
-            first_look(backend.index, &backend.admin.to_string(), clock).await.map_err(|e| RunError::new(Exit::TargetUnusable, e))?;
+        admins.push(match ground.homes.get_mut(&backend.index) {
+            Some(home) => {
+                home.admin(backend.admin).map_err(|e| fault(&format!("failed to reach backend {} in its namespace: {e}", backend.index)))?
+            }
+            None => backend.admin,
+        });
+    }
+    if has_sums(job) {
+        let site =
+            |(b, admin): (&Backend, &SocketAddr)| Site { index: b.index, address: b.address.to_string(), admin: Some(admin.to_string()) };
+        let sites: Vec<Site> = backends.iter().zip(&admins).map(site).collect();
+        set.backends = backends;
+        set.ground = ground;
+        sums::watch(job, &mut set, &sites, clock).await?;
+        return Ok(set);
+    }
+    for (backend, admin) in backends.iter().zip(&admins) {
+        let (source, look) = first_look(backend.index, &admin.to_string(), &Connection::default(), clock)
+            .await
+            .map_err(|e| RunError::new(Exit::TargetUnusable, e))?;
         set.watch(backend.index, source, look);
     }
     set.backends = backends;
+    set.ground = ground;
     Ok(set)
 }
 
@@ -128,6 +174,15 @@ async fn direct(job: &Job, addresses: &[Address], clock: Clock) -> Result<Target
     let authorities: Vec<String> = addresses.iter().map(|a| a.address.clone()).collect();
     let names = addresses.iter().map(|a| a.shown().into_owned()).collect();
     let mut set = empty(job, &authorities, names)?;
+    if has_sums(job) {
+        let mut sites = Vec::new();
+        for (index, address) in addresses.iter().enumerate() {
+            reach(&set, index).await?;
+            sites.push(site(index, address));
+        }
+        sums::watch(job, &mut set, &sites, clock).await?;
+        return Ok(set);
+    }
     for (index, address) in addresses.iter().enumerate() {
         reach(&set, index).await?;
         // An admin port that the profile names must answer; the one next door is only tried.
@@ -136,7 +191,7 @@ async fn direct(job: &Job, addresses: &[Address], clock: Clock) -> Result<Target
             set.unwatched.push(format!("{} has no counters that the profile names (`admin`)", address.shown()));
             continue;
         };
-        match first_look(index, &admin, clock).await {
+        match first_look(index, &admin, &job.prepared.profile.connection, clock).await {
             Ok((source, look)) => set.watch(index, source, look),
             Err(reason) if named => return Err(no_counters(&address.shown(), &reason)),
             Err(reason) => set.unwatched.push(format!("{} has no counters to read: {reason}", address.shown())),
@@ -152,10 +207,17 @@ async fn behind(job: &Job, front: &Address, members: &[Address], clock: Clock) -
     set.front = true;
     set.members = members.len();
     reach(&set, 0).await?;
+    if has_sums(job) {
+        let sites: Vec<Site> = members.iter().enumerate().map(|(index, member)| site(index, member)).collect();
+        sums::watch(job, &mut set, &sites, clock).await?;
+        return Ok(set);
+    }
     let mut ids: BTreeMap<String, &str> = BTreeMap::new();
     for (index, member) in members.iter().enumerate() {
         let admin = member.admin().ok_or_else(|| no_counters(&member.address, "its admin port is not known; name it as `admin`"))?;
-        let (source, look) = first_look(index, &admin, clock).await.map_err(|reason| no_counters(&member.address, &reason))?;
+        let (source, look) = first_look(index, &admin, &job.prepared.profile.connection, clock)
+            .await
+            .map_err(|reason| no_counters(&member.address, &reason))?;
         if let Some(id) = id_of(&look)
             && let Some(other) = ids.insert(id.to_owned(), &member.address)
         {
@@ -173,8 +235,19 @@ async fn behind(job: &Job, front: &Address, members: &[Address], clock: Clock) -
 fn id_of(look: &Look) -> Option<&str> {
     match look {
         Look::Sample(sample) => Some(&sample.snapshot.backend_id),
-        Look::Gap { .. } => None,
+        Look::Gap { .. } | Look::Totals(_) | Look::Blind { .. } => None,
     }
+}
+
+/// The counters are sums from elsewhere than an agent-server's admin port.
+fn has_sums(job: &Job) -> bool {
+    job.prepared.profile.counters.source != CounterKind::AgentServer
+}
+
+fn site(index: usize, address: &Address) -> Site {
+    let url = TargetUrl::parse(&address.address);
+    let at = url.map_or_else(|_| address.address.clone(), |url| url.host_and_port());
+    Site { index, address: at, admin: address.admin() }
 }
 
 fn no_counters(address: &str, reason: &str) -> RunError {
@@ -183,16 +256,25 @@ fn no_counters(address: &str, reason: &str) -> RunError {
 
 impl TargetSet {
     fn watch(&mut self, index: usize, source: AgentServerSource, look: Look) {
-        self.sources.push((index, source));
+        self.sources.push(Watched { whose: Whose::Backend(index), source: Box::new(source) });
         self.looks.push(look);
+    }
+
+    /// Backends whose sessions are watched by name.
+    pub(super) fn watched(&self) -> BTreeSet<usize> {
+        let backend = |watched: &Watched| match watched.whose {
+            Whose::Backend(index) => Some(index),
+            Whose::Totals(_) => None,
+        };
+        self.sources.iter().filter_map(backend).collect()
     }
 }
 
-async fn first_look(index: usize, admin: &str, clock: Clock) -> Result<(AgentServerSource, Look), String> {
-    let mut source = poller::source(index, admin, clock).map_err(|e| format!("{admin}: {e}"))?;
-    match poller::look(&mut source, index, false, clock).await {
-        Look::Gap { reason, .. } => Err(reason),
-        look @ Look::Sample(_) => Ok((source, look)),
+async fn first_look(index: usize, admin: &str, connection: &Connection, clock: Clock) -> Result<(AgentServerSource, Look), String> {
+    let mut source = poller::source(index, admin, connection, clock).map_err(|e| format!("{admin}: {e}"))?;
+    match poller::look(&mut source, Whose::Backend(index), false, clock).await {
+        Look::Gap { reason, .. } | Look::Blind { reason, .. } => Err(reason),
+        look @ (Look::Sample(_) | Look::Totals(_)) => Ok((source, look)),
     }
 }
 

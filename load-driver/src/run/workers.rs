@@ -7,6 +7,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use rustix::process::Pid;
 use tokio::sync::mpsc::Sender;
 
 use crate::engine::{
@@ -72,6 +73,11 @@ impl Worker {
         if let Some(stdin) = &mut self.stdin {
             let _ = write_line(stdin, command);
         }
+    }
+
+    /// Of the process, which was not waited for yet.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        Pid::from_raw(self.child.id() as i32)
     }
 
     /// `kill -9`. `Gone` follows once everything it said before was read.

@@ -90,7 +90,7 @@ pub(super) struct Figure {
 /// a rate per second.
 pub fn whole_of(counter: Counter) -> Option<Counter> {
     match counter {
-        Counter::TurnsAnswered | Counter::TurnsMissed | Counter::TurnsInterrupted => Some(Counter::Turns),
+        Counter::TurnsAnswered | Counter::TurnsMissed | Counter::TurnsInterrupted | Counter::TurnsUnspoken => Some(Counter::Turns),
         Counter::BargeInsMissed => Some(Counter::BargeInsJudged),
         Counter::BargeInsJudged => Some(Counter::BargeIns),
         Counter::SequenceGaps => Some(Counter::AudioNumbered),
@@ -111,7 +111,9 @@ pub fn whole_of(counter: Counter) -> Option<Counter> {
         | Counter::ServerErrors
         | Counter::SpeechUs
         | Counter::PacedWallUs
-        | Counter::GoingAways => None,
+        | Counter::GoingAways
+        | Counter::SessionsResumed
+        | Counter::SessionsCutShort => None,
     }
 }
 

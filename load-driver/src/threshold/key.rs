@@ -215,7 +215,7 @@ mod tests {
         let key = parse("turn_response{ scenario:talk, basis:service ,protocol:websocket}").unwrap();
         assert_eq!(key.measure, Measure::Latency(Metric::TurnResponse, Basis::Service));
         assert_eq!(key.filter, Filter { scenario: Some("talk".into()), protocol: Some(Protocol::Websocket), dialect: None });
-        let label = |name: &str, protocol, dialect| ScenarioLabel { name: name.to_owned(), protocol, dialect };
+        let label = |name: &str, protocol, dialect| ScenarioLabel { name: name.to_owned(), protocol, dialect, expect: None };
         assert!(key.filter.accepts(&label("talk", Protocol::Websocket, Dialect::Twilio)));
         assert!(!key.filter.accepts(&label("talk", Protocol::Grpc, Dialect::Native)));
         assert!(!key.filter.accepts(&label("listen", Protocol::Websocket, Dialect::Twilio)));

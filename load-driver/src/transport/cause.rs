@@ -4,7 +4,7 @@ use std::{error::Error, io};
 
 use proto::frame::ErrorCode;
 
-use crate::ledger::FailureCause;
+use crate::ledger::{FailureCause, is_about_credentials};
 
 /// The peer drains: "going away".
 pub(super) const CLOSE_GOING_AWAY: u16 = 1001;
@@ -99,13 +99,6 @@ pub(super) fn of_close(code: u16, reason: &str) -> FailureCause {
         1008 | 3001..=4999 => FailureCause::Policy,
         _ => FailureCause::Protocol,
     }
-}
-
-/// Services that close with 1008 or a code of their own say what it is about in words only.
-fn is_about_credentials(reason: &str) -> bool {
-    let reason = reason.to_ascii_lowercase();
-    let words = ["unauthorized", "unauthenticated", "api key", "api_key", "apikey", "authenticat", "credential", "forbidden", "permission"];
-    words.iter().any(|word| reason.contains(word))
 }
 
 /// What the status of an answer that opens nothing says; none where only the protocol knows.

@@ -39,7 +39,7 @@ mod websocket;
 
 pub use self::{
     net::{Dialling, Net, Simulated},
-    reasons::Reasons,
+    reasons::{About, Reasons},
     request::{RequestError, given_headers, unsendable},
     tls::{TlsClient, TlsError, TlsHost},
 };
@@ -144,6 +144,9 @@ pub enum Unsent {
 pub trait Link {
     /// Writes now what the peer's flow control lets through, and queues the rest.
     fn send(&mut self, event: ClientEvent) -> Result<(), Unsent>;
+
+    /// What the peer said before it accepted the session, where that explains why it did not.
+    fn heard(&self) -> Option<String>;
 
     /// Ends the stream, at once as far as the peer can tell.
     fn end(self: Box<Self>, how: How) -> Remains;

@@ -36,4 +36,19 @@ impl Net {
             Self::Simulated(net) => net.connect(address).await,
         }
     }
+
+    /// Connects to a host by its name, or its address in words; a simulation knows addresses only.
+    pub async fn connect_to(&self, host: &str, port: u16) -> io::Result<Wire> {
+        match self {
+            Self::Tcp => {
+                let stream = TcpStream::connect((host, port)).await?;
+                stream.set_nodelay(true)?;
+                Ok(Wire::Tcp(stream))
+            }
+            Self::Simulated(net) => match host.parse() {
+                Ok(ip) => net.connect(SocketAddr::new(ip, port)).await,
+                Err(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
+            },
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! What was said with the first failure of each cause, for people: a body, a reason of a close, an error of TLS.
+//! What was said with the first failure of each cause, for people: a body, a reason of a close, an error of TLS; and with the first error that
+//! ended nothing.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -10,15 +11,18 @@ use crate::{
 /// Longest reason that is kept, characters.
 const MAX: usize = 300;
 
+/// What words are about: a cause of failure, or (none) the errors that a session survived.
+pub type About = Option<FailureCause>;
+
 /// First words by cause, of one shard.
 #[derive(Debug, Clone, Default)]
 pub struct Reasons(Rc<RefCell<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    first: BTreeMap<FailureCause, String>,
+    first: BTreeMap<About, String>,
     /// Not told yet.
-    news: Vec<FailureCause>,
+    news: Vec<About>,
     /// Secrets that no connection holds.
     hidden: Vec<String>,
 }
@@ -30,24 +34,25 @@ impl Reasons {
     }
 
     /// Keeps what was said, if it is the first with this cause; secrets of the connection are masked in it.
-    pub fn note(&self, cause: FailureCause, connection: &Connection, said: impl FnOnce() -> String) {
+    pub fn note(&self, about: impl Into<About>, connection: &Connection, said: impl FnOnce() -> String) {
+        let about = about.into();
         let mut inner = self.0.borrow_mut();
-        if inner.first.contains_key(&cause) {
+        if inner.first.contains_key(&about) {
             return;
         }
         let said = connection.scrub(&said(), environment);
         let text = one_line(&inner.hidden.iter().fold(said, |text, secret| hide(secret, text)));
         if !text.is_empty() {
-            inner.first.insert(cause, text);
-            inner.news.push(cause);
+            inner.first.insert(about, text);
+            inner.news.push(about);
         }
     }
 
     /// What is new since the last time.
-    pub fn take(&self) -> Vec<(FailureCause, String)> {
+    pub fn take(&self) -> Vec<(About, String)> {
         let mut inner = self.0.borrow_mut();
         let news = std::mem::take(&mut inner.news);
-        news.into_iter().filter_map(|cause| Some((cause, inner.first.get(&cause)?.clone()))).collect()
+        news.into_iter().filter_map(|about| Some((about, inner.first.get(&about)?.clone()))).collect()
     }
 
     /// There is something new.
@@ -76,9 +81,18 @@ mod tests {
         reasons.note(FailureCause::Unauthorized, &connection, || unreachable!("only the first is asked for"));
         reasons.note(FailureCause::NotFound, &connection, || "x".repeat(1_000));
         let news = reasons.take();
-        assert_eq!(news[0], (FailureCause::Unauthorized, "wrong key *** [31m for you".to_owned()));
+        assert_eq!(news[0], (Some(FailureCause::Unauthorized), "wrong key *** [31m for you".to_owned()));
         assert_eq!(news[1].1.len(), MAX + 3);
         assert!(reasons.take().is_empty() && !reasons.any());
+    }
+
+    #[test]
+    fn the_scheme_before_a_secret_is_no_secret() {
+        let connection =
+            Connection { headers: [("Authorization".to_owned(), "Bearer hunter22".to_owned())].into(), ..Connection::default() };
+        let reasons = Reasons::default();
+        reasons.note(None, &connection, || "show it as Authorization: Bearer TOKEN, not hunter22 or Bearer hunter22".to_owned());
+        assert_eq!(reasons.take()[0].1, "show it as Authorization: Bearer TOKEN, not *** or ***");
     }
 
     #[test]

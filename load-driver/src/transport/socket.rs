@@ -1,7 +1,7 @@
 //! A TCP stream that can be taken away from whatever codec runs over it: to reset it, to finish it, to let it go silent.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     io,
     net::SocketAddr,
     pin::Pin,
@@ -16,12 +16,32 @@ use super::{How, Net, Remains};
 
 /// A socket shared by its codec and its killer. Reports no vectored writes, so that h2 copies small frames together.
 #[derive(Debug, Clone)]
-pub(super) struct Socket(Rc<RefCell<Option<Wire>>>);
+pub(super) struct Socket(Rc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    stream: RefCell<Option<Wire>>,
+    /// A reset is told once, to whichever of read and write comes first; the other sees an end.
+    reset: Cell<bool>,
+}
 
 impl Socket {
     /// Connects; the caller bounds the time.
     pub(super) async fn connect(net: &Net, address: SocketAddr) -> io::Result<Self> {
-        Ok(Self(Rc::new(RefCell::new(Some(net.connect(address).await?)))))
+        let stream = net.connect(address).await?;
+        Ok(Self(Rc::new(Shared { stream: RefCell::new(Some(stream)), reset: Cell::new(false) })))
+    }
+
+    /// The peer reset the connection, whatever the codec over it made of that.
+    pub(super) fn was_reset(&self) -> bool {
+        self.0.reset.get()
+    }
+
+    fn watch<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if matches!(&result, Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset) {
+            self.0.reset.set(true);
+        }
+        result
     }
 
     /// Ends the connection under its codec's feet; `Done` and `Cancel` leave the socket to the codec.
@@ -29,7 +49,7 @@ impl Socket {
         if matches!(how, How::Done | How::Cancel) {
             return Remains::Nothing;
         }
-        let Some(stream) = self.0.borrow_mut().take() else { return Remains::Nothing };
+        let Some(stream) = self.0.stream.borrow_mut().take() else { return Remains::Nothing };
         match how {
             How::Done | How::Cancel => Remains::Nothing,
             How::Fin => finish(stream),
@@ -60,19 +80,21 @@ fn gone() -> io::Error {
 
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.0.borrow_mut().as_mut() {
+        let result = match self.0.stream.borrow_mut().as_mut() {
             Some(stream) => Pin::new(stream).poll_read(cx, buf),
             None => Poll::Ready(Err(gone())),
-        }
+        };
+        self.watch(result)
     }
 }
 
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.0.borrow_mut().as_mut() {
+        let result = match self.0.stream.borrow_mut().as_mut() {
             Some(stream) => Pin::new(stream).poll_write(cx, buf),
             None => Poll::Ready(Err(gone())),
-        }
+        };
+        self.watch(result)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -80,7 +102,7 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.0.borrow_mut().as_mut() {
+        match self.0.stream.borrow_mut().as_mut() {
             Some(stream) => Pin::new(stream).poll_shutdown(cx),
             None => Poll::Ready(Ok(())),
         }

@@ -2,8 +2,10 @@
 
 use std::{path::Path, sync::Arc};
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{
     TlsConnector,
+    client::TlsStream,
     rustls::{
         ClientConfig, RootCertStore,
         client::Resumption,
@@ -84,6 +86,13 @@ impl TlsClient {
 pub struct TlsHost {
     client: TlsClient,
     name: ServerName<'static>,
+}
+
+impl TlsHost {
+    /// Shakes hands for HTTP/1.1, on a socket that is nobody's to kill.
+    pub(crate) async fn connect_http<S: AsyncRead + AsyncWrite + Unpin>(&self, socket: S) -> std::io::Result<TlsStream<S>> {
+        self.client.websocket.connect(self.name.clone(), socket).await
+    }
 }
 
 /// What is due of the handshake.

@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::{Sink, StreamExt};
 use proto::{
-    frame::{ClientEvent, MAX_MESSAGE_BYTES},
+    frame::{ClientEvent, MAX_MESSAGE_BYTES, ServerEvent},
     orca::OrcaLoadReport,
 };
 use tokio::time::timeout;
@@ -100,9 +100,9 @@ async fn connect(net: &Net, dial: Dial, reasons: Reasons) -> Result<Stream, Fail
     channel.named(response.headers());
     let channel = Rc::new(RefCell::new(channel));
     let stream = Rc::new(RefCell::new(stream));
-    let link = WebSocketLink { stream: Rc::clone(&stream), channel: Rc::clone(&channel), socket, waker };
+    let link = WebSocketLink { stream: Rc::clone(&stream), channel: Rc::clone(&channel), socket: socket.clone(), waker };
     let report = orca::report(response.headers());
-    let inbound = WebSocketInbound { stream, channel, over: None, report, service, reasons: reasons.clone() };
+    let inbound = WebSocketInbound { stream, channel, socket, over: None, complaint: None, report, service, reasons: reasons.clone() };
     Ok(Stream { link: Box::new(link), inbound: Box::new(inbound), fresh: true })
 }
 
@@ -164,6 +164,10 @@ impl Link for WebSocketLink {
         result
     }
 
+    fn heard(&self) -> Option<String> {
+        self.channel.borrow().heard()
+    }
+
     fn end(mut self: Box<Self>, how: How) -> Remains {
         match how {
             // The close that a peer began is answered by the codec while the session's task reads on.
@@ -186,8 +190,11 @@ impl Link for WebSocketLink {
 struct WebSocketInbound {
     stream: Rc<RefCell<WebSocketStream<Carrier>>>,
     channel: SharedChannel,
+    socket: Socket,
     /// Why there will be no more, once what was said before is told.
     over: Option<FailureCause>,
+    /// What the peer said is wrong, before it closes for that.
+    complaint: Option<String>,
     /// From the head of the upgrade, not told yet.
     report: Option<Box<OrcaLoadReport>>,
     service: Arc<Service>,
@@ -197,8 +204,11 @@ struct WebSocketInbound {
 impl WebSocketInbound {
     /// The stream broke.
     fn broken(&self, error: &WsError) -> FailureCause {
-        let cause = cause::of_websocket(error);
-        if cause == FailureCause::Tls {
+        let cause = match cause::of_websocket(error) {
+            FailureCause::Eof if self.socket.was_reset() => FailureCause::Reset,
+            cause => cause,
+        };
+        if matches!(cause, FailureCause::Tls | FailureCause::Protocol) {
             self.reasons.note(cause, &self.service.connection, || cause::chain(error));
         }
         cause
@@ -208,7 +218,8 @@ impl WebSocketInbound {
     fn closed(&self, code: u16, reason: &str) -> FailureCause {
         let cause = cause::of_close(code, reason);
         if cause != FailureCause::Eof {
-            self.reasons.note(cause, &self.service.connection, || format!("closed with {code} {reason}"));
+            let before = self.complaint.as_ref().map(|said| format!("{said}; ")).unwrap_or_default();
+            self.reasons.note(cause, &self.service.connection, || format!("{before}closed with {code} {reason}"));
         }
         cause
     }
@@ -221,9 +232,16 @@ impl Inbound for WebSocketInbound {
         }
         loop {
             match self.channel.borrow_mut().next_event() {
-                Some(Ok(event)) => return Poll::Ready(Received::Event(event)),
+                Some(Ok(event)) => {
+                    if let ServerEvent::Error(error) = &event
+                        && error.fatal
+                    {
+                        self.complaint = Some(error.message.clone());
+                    }
+                    return Poll::Ready(Received::Event(event));
+                }
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "bad message from the server");
+                    self.reasons.note(FailureCause::Protocol, &self.service.connection, || error.message);
                     return Poll::Ready(Received::Closed(FailureCause::Protocol));
                 }
                 None => {}
@@ -237,7 +255,10 @@ impl Inbound for WebSocketInbound {
                 return Poll::Ready(Received::Closed(self.broken(&error)));
             }
             let message = match ready!(stream.poll_next_unpin(cx)) {
-                None => return Poll::Ready(Received::Closed(FailureCause::Eof)),
+                None => {
+                    let cause = if self.socket.was_reset() { FailureCause::Reset } else { FailureCause::Eof };
+                    return Poll::Ready(Received::Closed(cause));
+                }
                 Some(Err(error)) => {
                     drop(stream);
                     return Poll::Ready(Received::Closed(self.broken(&error)));

@@ -71,18 +71,27 @@ impl VoiceFault {
     /// What must have happened for it to be judged.
     pub const fn needs(self) -> &'static str {
         match self {
-            Self::StaleAudioAfterBargeIn => "no response was interrupted in a dialect that names the response of its audio",
-            Self::OutputGaps => "no response was long enough in a dialect that names its responses",
+            Self::StaleAudioAfterBargeIn => {
+                "no response was interrupted, and listened for after that, in a dialect that names the response of its audio"
+            }
+            Self::OutputGaps => "no session heard enough of its agent for three holes, in a dialect that names its responses",
             Self::GhostAfterHangup => {
                 "no session hung up abruptly on a backend that lists its sessions, or none was watched for long enough"
             }
-            Self::SilentSession | Self::VadDrop => "no session had two turns in a dialect that shows what was heard",
-            Self::NoTurnEnd => "no response was heard out in a dialect that signals ends",
-            Self::DoubleResponse => "no turn was answered in full in a dialect that names its responses",
+            Self::SilentSession => {
+                "no session had two turns, and was heard in its last one, in a dialect that shows what was heard; one unheard turn at the end proves nothing"
+            }
+            Self::VadDrop => "no session had a turn between two others, and the last one answered, in a dialect that shows what was heard",
+            Self::NoTurnEnd => "no response was heard out in a dialect that signals ends, or what became of its end cannot be told",
+            Self::DoubleResponse => {
+                "no turn was answered in full, and listened for 500 ms after that, in a dialect that names its responses"
+            }
             Self::CrossTalk => "no session began with silence in a dialect that names its responses, or the agents are expected to greet",
-            Self::TruncateEdge => "no response was interrupted at 0 ms or beyond its audio in a dialect that shows what was heard",
+            Self::TruncateEdge => {
+                "no response was interrupted at 0 ms or beyond its audio, with turns after it, in a dialect that shows what was heard"
+            }
             Self::PoolLeak => "no session was refused by a backend whose counters and cap are known",
-            Self::AdmissionRace => "no backend with a cap had exact counters",
+            Self::AdmissionRace => "no backend with exact counters and a cap was seen to be full",
         }
     }
 }
@@ -95,6 +104,11 @@ impl Kinds {
     /// One more.
     pub fn insert(&mut self, kind: VoiceFault) {
         self.0 |= 1 << kind as u16;
+    }
+
+    /// One less.
+    pub fn remove(&mut self, kind: VoiceFault) {
+        self.0 &= !(1 << kind as u16);
     }
 
     /// It is in.

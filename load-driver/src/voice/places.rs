@@ -40,7 +40,7 @@ struct Refusal {
 pub(super) struct Places {
     boots: BTreeMap<(usize, String), Boot>,
     refusals: Vec<Refusal>,
-    /// Exact looks at a backend with a cap.
+    /// Exact looks at a backend that was full.
     pub(super) looks: u64,
     /// Most sessions over the cap in one of them.
     pub(super) over: u64,
@@ -63,7 +63,8 @@ impl Places {
     pub(super) fn sample(&mut self, backend: usize, asked_us: u64, answered_us: u64, at: &SnapshotJson) {
         let Some(max) = at.max_sessions.filter(|_| at.exact && at.active >= 0) else { return };
         let active = at.active.unsigned_abs();
-        self.looks += 1;
+        // Below the cap nobody is one too many.
+        self.looks += u64::from(active >= max);
         if active > max && active - max > self.over {
             (self.over, self.over_max) = (active - max, max);
         }

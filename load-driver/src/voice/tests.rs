@@ -110,6 +110,9 @@ fn more_sessions_than_the_cap_are_found_in_exact_looks_alone() {
     assert_eq!(over(true), (VoiceStatus::Found, 1));
     assert_eq!(over(false), (VoiceStatus::Clean, 0));
     let mut book = book();
+    book.sample(&look(SECOND, snapshot(2, 1)));
+    assert_eq!(row(&book.close(9 * SECOND), VoiceFault::AdmissionRace), (VoiceStatus::NotJudged, 0), "there was room");
+    let mut book = self::book();
     book.sample(&look(SECOND, SnapshotJson { max_sessions: None, ..snapshot(9, 9) }));
     assert_eq!(row(&book.close(9 * SECOND), VoiceFault::AdmissionRace), (VoiceStatus::NotJudged, 0));
 }

@@ -36,6 +36,11 @@ impl Run {
         Self { folder, arguments: Vec::new(), shell: None, environment: Vec::new() }
     }
 
+    /// Where its profile is.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     /// With one more argument.
     pub fn with(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
@@ -72,7 +77,9 @@ impl Run {
             Command::new(program)
         };
         // What is set in the shell of whoever tests must not change the test.
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LOAD_DRIVER_") || name.starts_with("AGENT_SERVER_")) {
+        for (name, _) in
+            std::env::vars().filter(|(name, _)| ["LOAD_DRIVER_", "AGENT_SERVER_", "GITHUB_"].iter().any(|start| name.starts_with(start)))
+        {
             command.env_remove(name);
         }
         command.arg("run").arg(path("profile.yaml")).arg("--out").arg(path("out")).args(&self.arguments);
@@ -267,6 +274,12 @@ impl Done {
     /// There is such a file among the results.
     pub fn has_file(&self, name: &str) -> bool {
         self.results.as_ref().is_some_and(|results| results.join(name).exists())
+    }
+
+    /// The folder of the results.
+    #[track_caller]
+    pub fn folder(&self) -> &std::path::Path {
+        self.results.as_ref().unwrap_or_else(|| panic!("no results:\n{}", self.shown()))
     }
 
     /// A file of the results.

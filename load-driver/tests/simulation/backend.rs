@@ -76,8 +76,8 @@ pub async fn run(backend: usize, host: SharedHost, network: Network, tick: Durat
     }
     let cpu = CpuTime::open(CpuSource::Virtual)?;
     let admin = Admin { shared: Arc::clone(&shared), shards: Arc::clone(&shards), cpu };
-    tokio::task::spawn_local(admin::serve(looks, admin, CancellationToken::new()));
-    tokio::task::spawn_local(listen::accept(sessions, None, dealer, shared.stop.clone()));
+    tokio::task::spawn_local(admin::serve(looks, None, admin, CancellationToken::new()));
+    tokio::task::spawn_local(listen::accept(sessions, None, dealer, Arc::clone(&shared.admission), shared.stop.clone()));
     shared.drain_asked.cancelled().await;
     drain(&shared, &shards, &health, shared.config.drain_timeout).await;
     std::future::pending().await

@@ -51,6 +51,7 @@ pub enum What {
     Repair,
     /// Packets take up to so many milliseconds.
     Slow(u64),
+    Steady,
     /// `kill -9`: the sockets close.
     Kill,
     /// The machine loses its power: nothing is said any more.
@@ -128,15 +129,6 @@ impl Draw {
     }
 }
 
-impl Draw {
-    /// Some of its events lose what is sent.
-    pub fn lossy(&self) -> bool {
-        self.events
-            .iter()
-            .any(|event| matches!(event.what, What::Partition | What::PartitionTowards | What::PartitionFrom | What::PowerOff))
-    }
-}
-
 fn profile(seed: u64, rng: &mut ChaCha8Rng) -> String {
     let mut text = format!("seed: {seed}\ntarget: embedded\nscenarios:\n");
     for number in 0..rng.random_range(1..=3) {
@@ -182,7 +174,7 @@ fn events(backends: usize, rng: &mut ChaCha8Rng) -> (Vec<Event>, Duration) {
                 0 | 1 => (What::Hold, What::Release),
                 2 => (What::Partition, What::Repair),
                 3 => (*[What::PartitionTowards, What::PartitionFrom].choose(rng).expect("some"), What::Repair),
-                4 => (What::Slow(ms(100..500, rng)), What::Slow(5)),
+                4 => (What::Slow(ms(100..500, rng)), What::Steady),
                 5 => (What::Kill, What::Start),
                 6 => (What::PowerOff, What::Start),
                 _ => (What::Drain, What::Repair),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use load_driver::{
-    counters::{AgentServerSource, CounterSample, CounterSource},
+    counters::{AgentServerSource, CounterSample, CounterSource, Observation},
     engine::{Engine, EngineEvent, EngineOptions, Targets},
     ledger::{BackendConfig, Ledger, LedgerConfig, LedgerEvent, SourceId, Verdict, Windows},
     plan::{EndKind, Plan},
@@ -69,7 +69,7 @@ impl Driver {
             // The driver learns of a loss that it does not cause when it says something, or at the planned end.
             early_us: (draw.longest_session + draw.outage * 2).as_micros() as u64,
             grace_us: (draw.outage + draw.latency.1 * 4 + Duration::from_secs(2)).as_micros() as u64,
-            lossy: draw.lossy(),
+            dialects: plan.scenarios.iter().map(|scenario| scenario.service.dialect).collect(),
             settle_us: 3_000_000,
             poll_interval_us: draw.poll.as_micros() as u64,
             ..LedgerConfig::new(RUN, T0, backends)
@@ -97,7 +97,7 @@ impl Driver {
                 self.ledger.source_done(SOURCE);
             }
             EngineEvent::Fatal { message } => panic!("{message}"),
-            EngineEvent::Ready | EngineEvent::Interval(_) | EngineEvent::Said { .. } | EngineEvent::Voice(_) => {}
+            EngineEvent::Ready | EngineEvent::Interval(_) | EngineEvent::Said { .. } | EngineEvent::Struck { .. } | EngineEvent::Voice(_) => {}
         }
     }
 
@@ -134,7 +134,11 @@ pub async fn run(draw: Draw, plan: Arc<Plan>, driver: SharedDriver, network: Net
         tokio::task::spawn_local(async move {
             loop {
                 ticks.tick().await;
-                let look = source.poll(true).await.map_err(|error| error.to_string());
+                let look = match source.poll(true).await {
+                    Ok(Observation::Snapshot(sample)) => Ok(*sample),
+                    Ok(Observation::Totals(sums)) => panic!("sums of a backend that names its sessions: {sums:?}"),
+                    Err(error) => Err(error.to_string()),
+                };
                 if out.send((backend, clock.unix_us(clock.now()), look)).await.is_err() {
                     return;
                 }

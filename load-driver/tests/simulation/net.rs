@@ -139,9 +139,9 @@ impl Port {
 }
 
 impl Listen for Port {
-    async fn accept(&self) -> io::Result<Wire> {
-        let (stream, _) = self.0.accept().await?;
-        Ok(self.1.lay(stream))
+    async fn accept(&self) -> io::Result<(Wire, IpAddr)> {
+        let (stream, from) = self.0.accept().await?;
+        Ok((self.1.lay(stream), from.ip()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, rc::Rc, time::Duration};
 
-use load_driver::ledger::{Judgement, LedgerEvent, Verdict};
+use load_driver::ledger::{Judgement, LedgerEvent, Verdict, Weather};
 use turmoil::{Builder, Sim};
 
 use super::{
@@ -16,6 +16,8 @@ use super::{
 const LONGEST: Duration = Duration::from_mins(3);
 /// Between two looks into the backends.
 const LOOK: Duration = Duration::from_millis(20);
+/// What packets take at most once they take no longer than usual.
+const STEADY: Duration = Duration::from_millis(5);
 const DRIVER: &str = "driver";
 
 /// What a run came to.
@@ -47,6 +49,9 @@ struct World<'a> {
     strikes: u64,
     /// A process was killed before anybody had read its counters: of it nothing can be proven.
     unseen: bool,
+    /// Of each backend: the fault of the network that goes on, by its number, and whether it loses for good what is sent.
+    weather: Vec<Option<(u16, bool)>>,
+    faults: u16,
 }
 
 /// Runs a seed. An error is what was wrong.
@@ -92,13 +97,24 @@ impl World<'_> {
         let plan = driver::plan(&draw);
         let driver = Driver::new(&draw, &plan);
         sim.client(DRIVER, driver::run(draw.clone(), plan, Rc::clone(&driver), network.clone(), addresses.clone()));
-        Self { sim, draw, network, hosts, addresses, driver, honest, strikes: 0, unseen: false }
+        let weather = vec![None; hosts.len()];
+        Self { sim, draw, network, hosts, addresses, driver, honest, strikes: 0, unseen: false, weather, faults: 0 }
     }
 
     fn befall(&mut self, index: usize, what: What) {
         let (sim, backend, address) = (&mut self.sim, name(index), self.addresses[index]);
         let backend = backend.as_str();
         self.network.trace((sim.elapsed(), index, what));
+        // As the driver does it: first the book, then the fault.
+        let at_us = T0 + sim.elapsed().as_micros() as u64;
+        if let Some((number, lost)) = self.weather[index].take() {
+            self.driver.borrow_mut().ledger.network_calm(index, number, at_us, lost);
+        }
+        if let Some((weather, lost)) = weather(what) {
+            self.faults += 1;
+            self.weather[index] = Some((self.faults, lost));
+            self.driver.borrow_mut().ledger.network_fault(index, self.faults, at_us, weather);
+        }
         match what {
             What::Hold => sim.hold(DRIVER, backend),
             What::Release => sim.release(DRIVER, backend),
@@ -122,9 +138,8 @@ impl World<'_> {
                 let slow = Duration::from_millis(ms).max(self.draw.latency.0);
                 sim.set_link_max_message_latency(DRIVER, backend, slow);
             }
+            What::Steady => sim.set_link_max_message_latency(DRIVER, backend, STEADY.max(self.draw.latency.0)),
             What::Kill | What::PowerOff => {
-                // As the driver does it: first the book, then the signal.
-                let at_us = T0 + sim.elapsed().as_micros() as u64;
                 let boot = boot_id(index, self.hosts[index].borrow().boots);
                 let mut driver = self.driver.borrow_mut();
                 self.unseen |= !driver.seen.contains(&boot);
@@ -211,6 +226,16 @@ impl World<'_> {
 
 fn name(backend: usize) -> String {
     format!("backend-{backend}")
+}
+
+/// What the driver, who makes the fault, tells the ledger of it, and whether what is sent is lost for good.
+fn weather(what: What) -> Option<(Weather, bool)> {
+    match what {
+        What::Hold => Some((Weather::Lost, false)),
+        What::Partition | What::PartitionTowards | What::PartitionFrom => Some((Weather::Lost, true)),
+        What::Slow(ms) => Some((Weather::Late(2 * 1_000 * ms), false)),
+        What::Release | What::Repair | What::Steady | What::Kill | What::PowerOff | What::Start | What::Drain => None,
+    }
 }
 
 /// One of the findings names the session.

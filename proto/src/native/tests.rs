@@ -33,6 +33,7 @@ fn any_client_event() -> impl Strategy<Value = ClientEvent> {
                 default_duration_ms: 0,
                 idle_timeout_ms,
                 warning_ms: 0,
+                resume: String::new(),
             })
         ),
         (any::<u64>(), any::<u64>(), any_payload(), any::<bool>())

@@ -268,6 +268,7 @@ impl Dialect for Ces {
             | ServerEvent::Ack { .. }
             | ServerEvent::Context { .. }
             | ServerEvent::Mark { .. }
+            | ServerEvent::Resumable { .. }
             | ServerEvent::Error(_)
             | ServerEvent::Ended(_) => {}
         }

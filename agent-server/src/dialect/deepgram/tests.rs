@@ -100,9 +100,11 @@ fn welcome_comes_first_and_the_session_is_named_when_it_is_there() {
     });
     assert_eq!(said(&mut started(), accepted), [json!({"type": "SettingsApplied", "session_id": "s-1"})]);
     let mut headers = HeaderMap::new();
-    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("token, key"));
-    let opened = open(&Upgrade { path: PATHS[0], query: "", headers: &headers }).unwrap();
-    assert_eq!(opened.subprotocol, Some(HeaderValue::from_static("token")));
+    for (offered, selected) in [("token, key", "token"), ("bearer, jwt", "bearer")] {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(offered));
+        let opened = open(&Upgrade { path: PATHS[0], query: "", headers: &headers }).unwrap();
+        assert_eq!(opened.subprotocol, Some(HeaderValue::from_static(selected)));
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Handles for session resumption. A mock has no state worth resuming: a handle is only told from what was never one.
+//! Handles for session resumption. What a mock has to go on from is how many turns there were, and that is in the handle: any process can resume the
+//! session of any other, and what was never a handle is told from one.
 
 /// The handle of a session after so many turns.
 pub(super) fn issue(session_id: &str, turns: u64) -> String {
@@ -7,9 +8,11 @@ pub(super) fn issue(session_id: &str, turns: u64) -> String {
     format!("{body}~{check:016x}")
 }
 
-/// It was made by [`issue`], here or in another process.
-pub(super) fn is_ours(handle: &str) -> bool {
-    handle.rsplit_once('~').is_some_and(|(body, sum)| u64::from_str_radix(sum, 16) == Ok(check(body)) && sum.len() == 16)
+/// Turns before it was made by [`issue`], here or in another process; none of what was not.
+pub(super) fn turns(handle: &str) -> Option<u64> {
+    let (body, sum) = handle.rsplit_once('~')?;
+    let ours = sum.len() == 16 && u64::from_str_radix(sum, 16) == Ok(check(body));
+    body.rsplit_once('~').filter(|_| ours)?.1.parse().ok()
 }
 
 /// FNV-1a: against slips of copying, not against forgers.
@@ -24,9 +27,9 @@ mod tests {
     #[test]
     fn only_issued_handles_are_ours() {
         let handle = issue("abc-1", 3);
-        assert!(is_ours(&handle), "{handle}");
+        assert_eq!(turns(&handle), Some(3), "{handle}");
         for wrong in ["", "~", "x", "abc-1~4~0000000000000000", &handle[1..], &handle[..handle.len() - 1], &format!("{handle}0")] {
-            assert!(!is_ours(wrong), "{wrong}");
+            assert_eq!(turns(wrong), None, "{wrong}");
         }
     }
 }

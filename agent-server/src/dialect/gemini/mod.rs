@@ -148,8 +148,9 @@ impl Gemini {
         let resumption = setup.session_resumption;
         let transparent = resumption.as_ref().is_some_and(|resumption| resumption.transparent == Some(true));
         let old = resumption.as_ref().and_then(|resumption| resumption.handle.as_deref()).filter(|handle| !handle.is_empty());
-        if old.is_some_and(|handle| !handle::is_ours(handle)) {
-            return Err(bad("setup.sessionResumption.handle was not issued here: leave it out to begin anew"));
+        if let Some(handle) = old {
+            let turns = handle::turns(handle);
+            self.turns = turns.ok_or_else(|| bad("setup.sessionResumption.handle was not issued here: leave it out to begin anew"))?;
         }
         let input = setup.realtime_input_config.unwrap_or_default();
         let detection = input.automatic_activity_detection.unwrap_or_default();
@@ -382,6 +383,7 @@ impl Dialect for Gemini {
             | ServerEvent::Ack { .. }
             | ServerEvent::Context { .. }
             | ServerEvent::Mark { .. }
+            | ServerEvent::Resumable { .. }
             | ServerEvent::Error(_)
             | ServerEvent::Ended(_) => {}
         }
@@ -413,7 +415,7 @@ impl Gemini {
         let text = self.wishes.as_ref().is_some_and(|wishes| wishes.text);
         to.message(server::turn_complete(heard_us - self.counted_us, self.frames, text));
         self.counted_us = heard_us;
-        self.turns += 1;
+        self.turns = self.turns.saturating_add(1);
         self.resumable(to);
     }
 

@@ -200,7 +200,8 @@ fn an_answer_is_told_as_the_service_tells_it() {
         open(r#"{"setup":{"model":"m","outputAudioTranscription":{},"inputAudioTranscription":{},"sessionResumption":{}}}"#);
     let first = hear(&mut gemini, accepted());
     assert_eq!(first[0], json!({ "setupComplete": { "sessionId": "s-1" } }));
-    assert!(handle::is_ours(first[1]["sessionResumptionUpdate"]["newHandle"].as_str().unwrap()));
+    let handle = |message: &Value| message["sessionResumptionUpdate"]["newHandle"].as_str().unwrap().to_owned();
+    assert_eq!(handle::turns(&handle(&first[1])), Some(0));
     let transcript = |text: &str, last| ServerEvent::Transcript { turn: TurnId(1), text: text.to_owned(), last };
     assert_eq!(hear(&mut gemini, transcript("book", false)), [json!({ "serverContent": { "inputTranscription": { "text": "book" } } })]);
     let rest = json!({ "serverContent": { "inputTranscription": { "text": " a table", "finished": true } } });
@@ -219,7 +220,10 @@ fn an_answer_is_told_as_the_service_tells_it() {
     assert_eq!(done[1], json!({ "serverContent": { "generationComplete": true } }));
     assert_eq!(done[2]["serverContent"], json!({ "turnComplete": true }));
     assert_eq!(done[2]["usageMetadata"]["totalTokenCount"], 0);
-    assert_ne!(done[3]["sessionResumptionUpdate"]["newHandle"], first[1]["sessionResumptionUpdate"]["newHandle"]);
+    assert_eq!(handle::turns(&handle(&done[3])), Some(1));
+    // Another session goes on from there.
+    let (mut next, _) = open(&json!({ "setup": { "model": "m", "sessionResumption": { "handle": handle(&done[3]) } } }).to_string());
+    assert_eq!(handle::turns(&handle(&hear(&mut next, accepted())[1])), Some(1));
     let cut = hear(&mut gemini, end(ResponseStatus::Interrupted));
     assert_eq!(cut[0], json!({ "serverContent": { "interrupted": true } }));
     assert_eq!(cut[1]["serverContent"], json!({ "turnComplete": true }));

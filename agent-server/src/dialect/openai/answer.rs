@@ -3,7 +3,7 @@
 use proto::{
     base64,
     frame::{AgentAudio, FRAME_MS, ResponseStatus, ToolChoice},
-    ids::ResponseId,
+    ids::{ResponseId, TurnId},
 };
 use serde_json::{Value, json};
 
@@ -47,10 +47,14 @@ pub(super) struct Answer {
     pub(super) speech: Option<Speech>,
 }
 
-/// A response whose audio was stopped: a session that misbehaves on purpose ([`crate::fault`]) goes on with it, and the client shall hear that.
+/// A response whose audio was stopped, or that was given up before it had any: a session that misbehaves on purpose ([`crate::fault`]) goes on
+/// with it, and the client shall hear that.
 #[derive(Debug)]
 pub(super) struct Stopped {
-    response: ResponseId,
+    /// None while it has not begun.
+    response: Option<ResponseId>,
+    /// The turn that was not answered; none where an answer had begun.
+    dropped: Option<TurnId>,
     prefix: String,
 }
 
@@ -110,7 +114,9 @@ impl Realtime {
     }
 
     /// Work on an answer begins.
-    pub(super) fn answering(&mut self, unasked: bool, to: &mut Exchange<'_, Frame>) {
+    pub(super) fn answering(&mut self, turn: TurnId, unasked: bool, to: &mut Exchange<'_, Frame>) {
+        // Tried again, it is an answer like any other.
+        self.stopped.take_if(|stopped| stopped.dropped == Some(turn));
         let asked = self.asked.iter().position(|asked| matches!(asked, Asked::Respond(..))).filter(|_| !unasked);
         let wish = match asked.and_then(|at| self.asked.remove(at)) {
             Some(Asked::Respond(_, wish)) => *wish,
@@ -124,9 +130,14 @@ impl Realtime {
     }
 
     /// The answer is heard from now on.
-    pub(super) fn begun(&mut self, response: ResponseId, text: String, to: &mut Exchange<'_, Frame>) {
+    pub(super) fn begun(&mut self, response: ResponseId, turn: TurnId, text: String, to: &mut Exchange<'_, Frame>) {
+        if let Some(stopped) = self.stopped.as_mut().filter(|stopped| stopped.response.is_none() && stopped.dropped == Some(turn)) {
+            // It was given up, and is heard all the same: under the name that it had.
+            stopped.response = Some(response);
+            return;
+        }
         if self.answer.is_none() {
-            self.answering(true, to);
+            self.answering(turn, true, to);
         }
         let Some(mut answer) = self.answer.take() else { return };
         let body = if answer.wish.written {
@@ -141,8 +152,7 @@ impl Realtime {
         let mut fields = place(&answer.id, &id);
         fields["part"] = part;
         self.wire.send(to, "response.content_part.added", &fields);
-        let prefix =
-            format!("\",\"response_id\":\"{}\",\"item_id\":\"{id}\",\"output_index\":0,\"content_index\":0,\"delta\":\"", answer.id);
+        let prefix = prefix(&answer.id, &id);
         answer.speech = Some(Speech { response, item: id, prefix, text, given: 0, frames: 0 });
         self.answer = Some(answer);
     }
@@ -160,7 +170,7 @@ impl Realtime {
 
     /// 20 ms of it, and the words that begin there.
     pub(super) fn audio(&mut self, audio: &AgentAudio, to: &mut Exchange<'_, Frame>) {
-        if let Some(stopped) = self.stopped.as_ref().filter(|stopped| stopped.response == audio.response) {
+        if let Some(stopped) = self.stopped.as_ref().filter(|stopped| stopped.response == Some(audio.response)) {
             return delta(&mut self.wire, &stopped.prefix, audio, to);
         }
         let Some(answer) = &mut self.answer else { return };
@@ -180,11 +190,20 @@ impl Realtime {
         }
     }
 
-    /// The answer is over, or given up.
+    /// The answer is given up before anything of it was heard.
+    pub(super) fn dropped(&mut self, turn: TurnId, status: ResponseStatus, to: &mut Exchange<'_, Frame>) {
+        if let Some(answer) = self.answer.as_ref().filter(|answer| answer.speech.is_none() && !answer.wish.written) {
+            let prefix = prefix(&answer.id, &self.wire.id("item"));
+            self.stopped = Some(Stopped { response: None, dropped: Some(turn), prefix });
+        }
+        self.ended(status, to);
+    }
+
+    /// The answer is over.
     pub(super) fn ended(&mut self, status: ResponseStatus, to: &mut Exchange<'_, Frame>) {
         let Some(mut answer) = self.answer.take() else { return };
         if let Some(speech) = answer.speech.as_ref().filter(|_| status != ResponseStatus::Completed && !answer.wish.written) {
-            self.stopped = Some(Stopped { response: speech.response, prefix: speech.prefix.clone() });
+            self.stopped = Some(Stopped { response: Some(speech.response), dropped: None, prefix: speech.prefix.clone() });
         }
         let output = answer.speech.take().map(|speech| self.said(&answer, speech, status, to));
         let (name, details) = match status {
@@ -255,7 +274,7 @@ impl Realtime {
     /// The answer begins with a tool: the response is the call.
     pub(super) fn tool_called(&mut self, call_id: &str, name: &str, arguments: &str, to: &mut Exchange<'_, Frame>) {
         if self.answer.is_none() {
-            self.answering(true, to);
+            self.answering(TurnId(0), true, to);
         }
         let Some(answer) = self.answer.take() else { return };
         self.calls += 1;
@@ -342,6 +361,11 @@ impl Realtime {
         let speech = self.answer.as_ref()?.speech.as_ref()?;
         (speech.item == item).then(|| speech.audio_ms())
     }
+}
+
+/// What stands before a piece of audio, after its own id.
+fn prefix(response: &str, item: &str) -> String {
+    format!("\",\"response_id\":\"{response}\",\"item_id\":\"{item}\",\"output_index\":0,\"content_index\":0,\"delta\":\"")
 }
 
 /// Writes a piece of audio.

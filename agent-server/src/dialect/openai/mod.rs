@@ -225,9 +225,10 @@ impl Dialect for Realtime {
                 self.committed(turn, last == Last::SpeechEnded, to);
             }
             ServerEvent::Transcript { turn, text, last: true } => self.transcribed(turn, text, to),
-            ServerEvent::Answering { .. } => self.answering(last == Last::Committed, to),
-            ServerEvent::ResponseStart { response, text, .. } => self.begun(response, text, to),
-            ServerEvent::AnswerDropped { status, .. } | ServerEvent::ResponseEnd { status, .. } => self.ended(status, to),
+            ServerEvent::Answering { turn } => self.answering(turn, last == Last::Committed, to),
+            ServerEvent::ResponseStart { response, turn, text } => self.begun(response, turn, text, to),
+            ServerEvent::AnswerDropped { turn, status } => self.dropped(turn, status, to),
+            ServerEvent::ResponseEnd { status, .. } => self.ended(status, to),
             ServerEvent::ToolCall { call_id, name, arguments } => self.tool_called(&call_id, &name, &arguments, to),
             ServerEvent::Error(error) => self.refused(&error, to),
             // A call that is given up is not taken back in this API; what was heard of an answer is the client's to say.
@@ -236,6 +237,7 @@ impl Dialect for Realtime {
             | ServerEvent::Transcript { last: false, .. }
             | ServerEvent::Ack { .. }
             | ServerEvent::Mark { .. }
+            | ServerEvent::Resumable { .. }
             | ServerEvent::GoingAway { .. }
             | ServerEvent::Ended(_) => {}
         }

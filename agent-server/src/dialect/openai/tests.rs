@@ -198,6 +198,25 @@ fn words_come_with_the_audio_in_which_they_are_said() {
 }
 
 #[test]
+fn audio_of_a_response_that_was_given_up_is_heard_under_its_name() {
+    let mut dialect = started(false);
+    let created = tell(&mut dialect, ServerEvent::Answering { turn: TurnId(1) });
+    tell(&mut dialect, ServerEvent::AnswerDropped { turn: TurnId(1), status: ResponseStatus::Interrupted });
+    // The next one is worked at meanwhile.
+    let next = tell(&mut dialect, ServerEvent::Answering { turn: TurnId(2) });
+    let start = |response, turn| ServerEvent::ResponseStart { response: ResponseId(response), turn: TurnId(turn), text: String::new() };
+    assert_eq!(tell(&mut dialect, start(1, 1)), Vec::<Value>::new());
+    assert_eq!(tell(&mut dialect, audio(1))[0]["response_id"], created[0]["response"]["id"]);
+    tell(&mut dialect, start(2, 2));
+    assert_eq!(tell(&mut dialect, audio(2))[0]["response_id"], next[0]["response"]["id"]);
+    // Tried again, it has a name of its own.
+    tell(&mut dialect, ServerEvent::AnswerDropped { turn: TurnId(3), status: ResponseStatus::Interrupted });
+    let again = tell(&mut dialect, ServerEvent::Answering { turn: TurnId(3) });
+    tell(&mut dialect, start(3, 3));
+    assert_eq!(tell(&mut dialect, audio(3))[0]["response_id"], again[0]["response"]["id"]);
+}
+
+#[test]
 fn audio_after_the_end_is_heard_where_a_response_was_stopped() {
     for (beta, name) in [(false, "response.output_audio.delta"), (true, "response.audio.delta")] {
         let mut dialect = started(beta);

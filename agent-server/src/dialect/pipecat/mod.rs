@@ -293,6 +293,7 @@ impl Dialect for Bot {
             | ServerEvent::Ack { .. }
             | ServerEvent::Context { .. }
             | ServerEvent::Mark { .. }
+            | ServerEvent::Resumable { .. }
             | ServerEvent::GoingAway { .. }
             | ServerEvent::Ended(_) => {}
         }

@@ -30,8 +30,13 @@ use super::{Dialect, Exchange, Frame, Socket, Upgrade, WebSocketDialect, intake:
 
 pub(super) const WEBSOCKET: WebSocketDialect = WebSocketDialect {
     name: "Twilio Media Streams (and Telnyx, Plivo, Exotel): the server is the bot",
-    paths: "/twilio, /ws, /media-stream, /telephony",
-    serves: |path| matches!(path, "/twilio" | "/ws" | "/media-stream" | "/telephony"),
+    paths: "/twilio, /ws (with an optional token after it), /media-stream, /telephony",
+    // Pipecat's runner lets its telephone lines show a token in the path.
+    serves: |path| {
+        matches!(path, "/twilio" | "/ws" | "/media-stream" | "/telephony")
+            // Gemini's clients come to /ws/google...
+            || path.strip_prefix("/ws/").is_some_and(|token| !token.is_empty() && !token.contains('/') && !token.starts_with("google."))
+    },
     starts_at_once: true,
     max_message: 0,
     open: |upgrade| Ok((Box::new(Bot::new(upgrade)) as Socket).into()),

@@ -136,6 +136,7 @@ impl Rules {
             | ServerEvent::Answering { .. }
             | ServerEvent::AnswerDropped { .. }
             | ServerEvent::Mark { .. }
+            | ServerEvent::Resumable { .. }
             | ServerEvent::GoingAway { .. } => {}
         }
     }

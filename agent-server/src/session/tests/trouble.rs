@@ -38,6 +38,24 @@ fn audio_goes_on_after_an_interruption() {
 }
 
 #[test]
+fn an_answer_that_is_dropped_before_it_begins_is_heard_all_the_same() {
+    let mut bench = doomed(FaultKind::StaleAudioAfterBargeIn);
+    bench.turn().wait(THINK / 2).take();
+    bench.barge_in(None, 0);
+    assert!(!bench.take().contains(&"!stale_audio_after_barge_in".to_owned()), "not yet");
+    bench.wait(THINK + 5_000);
+    let said = bench.take();
+    let [strike, start, audio] = said.as_slice() else { panic!("{said:?}") };
+    assert_eq!((strike.as_str(), start.as_str()), ("!stale_audio_after_barge_in", "response 1 to 1"), "{said:?}");
+    let frames: u64 = audio.strip_prefix("audio*").unwrap().parse().unwrap();
+    assert!((50..=150).contains(&frames), "{frames} frames");
+    // An answer that comes first takes its place.
+    bench.turn().wait(THINK / 2).barge_in(None, 0).turn().wait(THINK + 200);
+    assert!(bench.take().iter().filter(|word| *word == "!stale_audio_after_barge_in").count() <= 1);
+    assert_eq!(bench.phase(), Some(Phase::AgentSpeaking));
+}
+
+#[test]
 fn there_are_holes_between_frames_and_all_frames_come() {
     let mut bench = doomed(FaultKind::OutputGaps);
     bench.turn().wait(5_000);

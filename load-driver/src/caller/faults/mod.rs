@@ -4,7 +4,9 @@
 //! It listens beside the rest of the caller and changes nothing. *Signs* are events that show that the backend heard the user or works for
 //! them; an acknowledgement, a warning or the goodbye shows only that it lives.
 
+mod overrun;
 mod responses;
+mod verdict;
 
 use std::time::Duration;
 
@@ -14,21 +16,11 @@ use proto::{
     time::Micros,
 };
 
+use self::overrun::Overrun;
 use crate::{
-    ledger::Finish,
     plan::Service,
     voice::{Found, Verdict, VoiceFault},
 };
-
-/// Holes of a session from which on they are a fault: one or two are a bad moment of any machine.
-const HOLES: u32 = 3;
-/// Missed turns without any sign after which a session is silent.
-const SILENT_TURNS: u32 = 2;
-
-/// A backend that answers a close so soon was listening before it.
-const AT_ONCE: Duration = Duration::from_millis(300);
-/// A driver that came this much too late itself in a silence does not judge it, microseconds.
-const STALLED_US: u64 = 500_000;
 
 /// What the caller's dialect and its profile let it tell.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,8 +30,12 @@ struct Terms {
     named: bool,
     /// Audio of an interrupted response is known for what it is.
     tells_old: bool,
+    /// An onset that is told gives up answers that have not begun.
+    onset_drops: bool,
     /// The end of a response is signalled.
     ends: bool,
+    /// Whether an onset ends a response cannot be told.
+    onset_ends: bool,
     /// What was heard is shown.
     shows: bool,
     /// The agent may speak first.
@@ -55,6 +51,8 @@ struct Response {
     number: u64,
     /// What the user had done when it began.
     user: u32,
+    /// What the backend had said by then that it heard.
+    heard: Heard,
     ended: Option<(ResponseStatus, Micros)>,
     /// When what came of it is played.
     play_end: Micros,
@@ -125,10 +123,22 @@ pub(super) struct Watch {
     response: Response,
     /// The response that was stopped last, and when it ended.
     stopped: Option<(u64, Micros)>,
+    /// Answers to turns up to this one were given up before they began, and when that was told.
+    dropped: Option<(u64, Micros)>,
+    /// Highest turn of which something was answered.
+    answered: u64,
+    /// When something that could have gone on all the same was stopped first.
+    stopped_first: Option<Micros>,
     stale_frames: u32,
     /// It was found to be stale.
     stale: bool,
+    /// Where the wire does not say whose audio it is.
+    overrun: Overrun,
     holes: (u32, u64),
+    /// Audio of all responses, microseconds.
+    audio_us: u64,
+    /// When a response was over that no other may follow yet.
+    heard_out: Option<Micros>,
     /// Something of the session so far showed what was heard.
     shown: bool,
     heard: Heard,
@@ -146,10 +156,24 @@ pub(super) struct Watch {
     /// The driver's own stalls at acceptance, microseconds.
     stall_first_us: u64,
     turns: u32,
+    /// Of those: answered or given up.
+    over: u32,
+    /// A turn that had two before it was answered: one of them that was not heard would have been seen.
+    between: bool,
     /// The last interruption was at an edge, and nothing was answered since.
     edge: bool,
+    /// Something was answered after one at an edge.
+    edge_survived: bool,
     /// A response that was played out and has no end yet.
     unended: Option<u64>,
+    /// An onset may have ended it.
+    doubtful: bool,
+    /// Responses that no end came for, unless an onset was it.
+    doubts: u32,
+    /// What became of the end of some response is not known.
+    unclear: bool,
+    /// The end of some response came.
+    ended: bool,
     /// Audio of the caller was dropped by the driver itself: what the backend heard is not known.
     deaf: bool,
     /// When the goodbye was said.
@@ -162,9 +186,11 @@ impl Watch {
         let dialect = service.dialect;
         Self {
             terms: Terms {
-                named: !dialect.infers_responses(),
+                named: !service.infers_responses(),
                 tells_old: dialect.tells_old_audio(),
-                ends: dialect.signals_ends(),
+                onset_drops: dialect.onset_drops_answers(),
+                ends: service.signals_ends(),
+                onset_ends: dialect.ends_by_onset(),
                 shows: dialect.shows_what_was_heard(),
                 greets: service.agent.greets,
                 in_order: dialect.answers_goodbye(),
@@ -177,9 +203,15 @@ impl Watch {
             stall_us: 0,
             response: Response::default(),
             stopped: None,
+            dropped: None,
+            answered: 0,
+            stopped_first: None,
             stale_frames: 0,
             stale: false,
+            overrun: Overrun::default(),
             holes: (0, 0),
+            audio_us: 0,
+            heard_out: None,
             shown: false,
             heard: Heard::default(),
             turn: None,
@@ -190,8 +222,15 @@ impl Watch {
             open: false,
             stall_first_us: 0,
             turns: 0,
+            over: 0,
+            between: false,
             edge: false,
+            edge_survived: false,
             unended: None,
+            doubtful: false,
+            doubts: 0,
+            unclear: false,
+            ended: false,
             deaf: false,
             left: None,
         }
@@ -222,15 +261,14 @@ impl Watch {
             self.verdict.tested.insert(VoiceFault::CrossTalk);
         }
         self.spoken = true;
+        self.double_passed(now);
         self.user += 1;
+        self.overrun.onset(now);
     }
 
     /// An interruption was told to the backend; `edge`: at nothing, or at more than there was.
     pub(super) fn interrupted(&mut self, edge: bool) {
         self.edge = edge;
-        if edge && self.shows() {
-            self.verdict.tested.insert(VoiceFault::TruncateEdge);
-        }
     }
 
     /// It can be told from the events of this session what was heard.
@@ -238,10 +276,18 @@ impl Watch {
         (self.terms.shows || self.shown) && !self.deaf
     }
 
+    /// The user went on before the turn under way was answered: nothing is known of it.
+    pub(super) fn turn_dropped(&mut self) {
+        self.turn = None;
+        self.open = false;
+    }
+
     /// The turn under way is over. `audible`: the response that was being heard, if its end is what is missing.
     pub(super) fn turn_over(&mut self, missed: bool, audible: Option<u64>) {
         let turn = self.turn.take();
         self.open = false;
+        self.between |= turn.is_some() && !missed && self.over >= 2;
+        self.over += u32::from(turn.is_some());
         if !missed {
             let missed = std::mem::take(&mut self.unheard);
             if missed.turns > 0 && turn.is_some() {
@@ -249,8 +295,8 @@ impl Watch {
             }
         } else if let Some(number) = audible {
             if self.terms.ends && number == self.response.number && self.response.ended.is_none() {
-                self.verdict.tested.insert(VoiceFault::NoTurnEnd);
-                self.unended = Some(number);
+                // Neither found nor cleared of it before something else is heard.
+                (self.unended, self.doubtful) = (Some(number), false);
             }
         } else if let Some((before, since)) = turn
             && !self.signs
@@ -262,53 +308,9 @@ impl Watch {
         }
     }
 
-    /// Turns that got no sign are lost if the backend never spoke of them, not even too late. Those at the end of the session nobody can know.
-    fn judge_drops(&mut self) {
-        let Some(drops) = self.drops.take() else { return };
-        let awake = self.stall_us.saturating_sub(self.stall_first_us) < STALLED_US;
-        let unknown = self.quiet.turns + u32::from(self.open);
-        let asked = self.turns.saturating_sub(drops.asked).saturating_sub(unknown);
-        let lost = u64::from(asked).saturating_sub(self.heard.since(drops.before));
-        if lost > 0 && self.shows() && (self.terms.in_order || awake) {
-            self.found(VoiceFault::VadDrop, drops.turns.min(u32::try_from(lost).unwrap_or(u32::MAX)), 0);
-        }
-    }
-
-    fn confirm_unended(&mut self) {
-        if self.unended.take().is_some() {
-            self.found(VoiceFault::NoTurnEnd, 1, 0);
-        }
-    }
-
     /// The goodbye is said.
     pub(super) fn leaves(&mut self, now: Micros) {
         self.left = Some(now);
-    }
-
-    /// The session is over; none when there is nothing to say.
-    pub(super) fn close(&mut self, finish: Finish, now: Micros) -> Option<Verdict> {
-        let said_goodbye = matches!(finish, Finish::Goodbye(_));
-        // Where the goodbye is a close, what a starved backend had still to say dies with it: only one that answers at once was listening.
-        let at_once = self.left.is_some_and(|left| now.since(left) <= AT_ONCE);
-        let alive = said_goodbye && (self.terms.in_order || at_once) || matches!(finish, Finish::Forced(_)) && self.quiet.alive;
-        let awake = self.stall_us.saturating_sub(self.quiet.stall_us) < STALLED_US;
-        if said_goodbye && self.terms.in_order {
-            self.confirm_unended();
-        }
-        self.judge_drops();
-        if self.holes.0 >= HOLES {
-            self.found(VoiceFault::OutputGaps, self.holes.0, self.holes.1);
-        }
-        if self.turns >= SILENT_TURNS && self.shows() {
-            self.verdict.tested.insert(VoiceFault::SilentSession);
-            self.verdict.tested.insert(VoiceFault::VadDrop);
-        }
-        if self.quiet.turns >= SILENT_TURNS && alive && awake && self.shows() {
-            let kind = if self.edge { VoiceFault::TruncateEdge } else { VoiceFault::SilentSession };
-            self.found(kind, 1, now.since(self.quiet.since).as_micros() as u64);
-        }
-        let verdict = std::mem::take(&mut self.verdict);
-        (verdict != Verdict::default()).then_some(verdict)
     }
 
     fn found(&mut self, kind: VoiceFault, size: u32, worst_us: u64) {
@@ -330,12 +332,20 @@ impl Watch {
     /// Something from the backend. `speaking`: the user is.
     pub(super) fn hear(&mut self, event: &ServerEvent, speaking: bool, now: Micros) {
         self.quiet.alive = true;
+        if !self.terms.tells_old {
+            self.listen_for_overrun(event, speaking, now);
+        }
         match event {
             ServerEvent::Speech(marker) => {
                 self.heard.onsets += u64::from(marker.started);
                 // A backend that splits what the user said answers each part: it was starved of audio, not confused.
                 self.user += u32::from(marker.started);
                 self.sign(true);
+                self.doubtful |= marker.started && self.terms.onset_ends;
+                if marker.started && self.terms.onset_drops && self.heard.turn > self.answered {
+                    self.dropped = Some((self.heard.turn, now));
+                    self.answer_dropped(now);
+                }
             }
             ServerEvent::Transcript { turn, last, .. } => {
                 self.spoken_of(turn.0);
@@ -352,18 +362,25 @@ impl Watch {
                 self.user += 1;
                 self.sign(true);
             }
-            ServerEvent::Answering { turn } | ServerEvent::AnswerDropped { turn, .. } => {
-                if turn.0 > 0 {
-                    self.spoken_of(turn.0);
+            ServerEvent::Answering { turn } => self.works_for(turn.0),
+            ServerEvent::AnswerDropped { turn, status } => {
+                self.works_for(turn.0);
+                if matches!(status, ResponseStatus::Interrupted | ResponseStatus::Cancelled) {
+                    self.answer_dropped(now);
                 }
-                self.sign(true);
             }
             ServerEvent::ResponseStart { response, turn, .. } => {
                 if turn.0 > 0 {
                     self.spoken_of(turn.0);
                 }
                 self.sign(false);
-                self.response_begins(response.0, speaking, now);
+                let dropped = self.dropped.filter(|(dropped, _)| turn.0 > self.answered && turn.0 <= *dropped);
+                if let Some((_, at)) = dropped {
+                    self.begins_all_the_same(response.0, at);
+                } else {
+                    self.answered = self.answered.max(turn.0);
+                    self.response_begins(response.0, speaking, now);
+                }
             }
             ServerEvent::Audio(audio) => {
                 self.sign(false);
@@ -372,6 +389,7 @@ impl Watch {
             ServerEvent::ResponseEnd { response, status, .. } => self.response_ends(response.0, *status, now),
             ServerEvent::ToolCall { .. } => {
                 self.sign(false);
+                self.double_passed(now);
                 // What follows the result answers the result.
                 self.user += 1;
                 self.response.play_end = Micros::ZERO;
@@ -381,6 +399,7 @@ impl Watch {
             | ServerEvent::ToolCancel { .. }
             | ServerEvent::Context { .. }
             | ServerEvent::Mark { .. }
+            | ServerEvent::Resumable { .. }
             | ServerEvent::GoingAway { .. }
             | ServerEvent::Error(_)
             | ServerEvent::Ended(_) => {}
@@ -393,6 +412,13 @@ impl Watch {
             self.user += 1;
         }
         self.heard.turn = self.heard.turn.max(turn);
+    }
+
+    fn works_for(&mut self, turn: u64) {
+        if turn > 0 {
+            self.spoken_of(turn);
+        }
+        self.sign(true);
     }
 
     fn sign(&mut self, shows: bool) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proto::{
-    frame::{AgentAudio, FRAME_US, ResponseStatus},
+    frame::{AgentAudio, FRAME_US, ResponseStatus, ServerEvent},
     time::Micros,
 };
 
@@ -22,14 +22,19 @@ const HOLE_MAX_US: u64 = 3_000_000;
 const LONG_US: u64 = 400_000;
 /// A second response this soon after the first one's end answers nobody.
 const AGAIN: Duration = Duration::from_millis(1_500);
+/// Who listens for less after a response cannot have heard a second one.
+const AGAIN_HEARD: Duration = Duration::from_millis(500);
+/// So much must be heard in a session for as many holes as are a fault, microseconds.
+const HOLES_US: u64 = 1_200_000;
 
 impl Watch {
     pub(super) fn response_begins(&mut self, number: u64, speaking: bool, now: Micros) {
         if number <= self.response.number {
             return;
         }
+        self.begins_anew();
         self.confirm_unended();
-        self.edge = false;
+        self.edge_survived |= std::mem::take(&mut self.edge);
         if !self.spoken {
             self.unasked();
         } else if self.terms.named {
@@ -44,7 +49,66 @@ impl Watch {
                 self.found(VoiceFault::DoubleResponse, 1, 0);
             }
         }
-        self.response = Response { number, user: self.user, ..Response::default() };
+        self.response = Response { number, user: self.user, heard: self.heard, ..Response::default() };
+    }
+
+    /// Where responses have no names of the backend's, what comes after a long pause is a new one only if the user was heard meanwhile. Else it goes
+    /// on with what was said before, whose end is due yet.
+    fn begins_anew(&mut self) {
+        let heard = if self.shown { self.heard.since(self.response.heard) > 0 } else { self.user > self.response.user };
+        if !self.terms.tells_old && !heard && self.unended.take().is_some() {
+            self.unclear = true;
+        }
+    }
+
+    /// From here on a response answers something else.
+    pub(super) fn double_passed(&mut self, now: Micros) {
+        if self.heard_out.take().is_some_and(|at| now.since(at) >= AGAIN_HEARD) {
+            self.verdict.tested.insert(VoiceFault::DoubleResponse);
+        }
+    }
+
+    /// What was stopped has been listened for.
+    pub(super) fn stale_passed(&mut self, now: Micros) {
+        let least = STALE + Duration::from_micros(u64::from(STALE_FRAMES) * FRAME_US);
+        if self.stopped_first.is_some_and(|at| now.since(at) >= least) {
+            self.verdict.tested.insert(VoiceFault::StaleAudioAfterBargeIn);
+        }
+    }
+
+    /// An answer was given up before it began. Nothing of it may come.
+    pub(super) fn answer_dropped(&mut self, now: Micros) {
+        if self.terms.tells_old && self.terms.named {
+            self.stopped_first.get_or_insert(now);
+        }
+    }
+
+    /// Audio that goes on after an interruption, where nobody says whose it is.
+    pub(super) fn listen_for_overrun(&mut self, event: &ServerEvent, speaking: bool, now: Micros) {
+        match event {
+            ServerEvent::ResponseEnd { status: ResponseStatus::Interrupted, .. } => {
+                self.stale = false;
+                self.overrun.signal(speaking, now);
+            }
+            ServerEvent::Audio(audio) => {
+                if let Some(lasts) = self.overrun.audio(audio, self.terms.output, speaking, now) {
+                    self.found(VoiceFault::StaleAudioAfterBargeIn, u32::from(!self.stale), lasts.as_micros() as u64);
+                    self.stale = true;
+                }
+            }
+            ServerEvent::Committed { .. }
+            | ServerEvent::Answering { .. }
+            | ServerEvent::ToolCall { .. }
+            | ServerEvent::Transcript { last: true, .. } => self.overrun.taken(),
+            ServerEvent::Speech(marker) if !marker.started => self.overrun.taken(),
+            _ => {}
+        }
+    }
+
+    /// A response begins that was given up at `at`: what comes of it is stale.
+    pub(super) fn begins_all_the_same(&mut self, number: u64, at: Micros) {
+        self.stopped = Some((number, at));
+        (self.stale_frames, self.stale) = (0, false);
     }
 
     /// The agent speaks, and nobody has spoken to it.
@@ -96,7 +160,8 @@ impl Watch {
         response.play_end = after(response.play_end.max(now), length_us);
         response.audio_us += length_us;
         response.stall_us = stall_us;
-        if response.audio_us >= LONG_US {
+        self.audio_us += length_us;
+        if response.audio_us >= LONG_US && self.audio_us >= HOLES_US {
             self.verdict.tested.insert(VoiceFault::OutputGaps);
         }
     }
@@ -104,6 +169,8 @@ impl Watch {
     pub(super) fn response_ends(&mut self, number: u64, status: ResponseStatus, now: Micros) {
         if self.unended == Some(number) {
             self.unended = None;
+            // Interrupted before it could end, or as one whose end was lost: nobody knows.
+            self.unclear |= status != ResponseStatus::Completed;
         }
         if number != self.response.number {
             return;
@@ -113,16 +180,15 @@ impl Watch {
             ResponseStatus::Interrupted | ResponseStatus::Cancelled => {
                 self.stopped = Some((number, now));
                 (self.stale_frames, self.stale) = (0, false);
-                if self.terms.tells_old && self.terms.named {
-                    self.verdict.tested.insert(VoiceFault::StaleAudioAfterBargeIn);
-                }
+                self.answer_dropped(now);
             }
             ResponseStatus::Completed => {
+                self.ended = true;
                 if self.terms.ends {
                     self.verdict.tested.insert(VoiceFault::NoTurnEnd);
                 }
                 if self.terms.named && self.spoken {
-                    self.verdict.tested.insert(VoiceFault::DoubleResponse);
+                    self.heard_out = Some(now);
                 }
             }
             ResponseStatus::Failed => {}

@@ -51,6 +51,7 @@ fn what_comes_before_acceptance_fails_the_session() {
         (fatal(ErrorCode::Overloaded), FailureCause::Rejected),
         (fatal(ErrorCode::Draining), FailureCause::Draining),
         (fatal(ErrorCode::InvalidArgument), FailureCause::ServerError(ErrorCode::InvalidArgument)),
+        (ServerEvent::Error(SessionError::fatal(ErrorCode::InvalidArgument, "no such API key")), FailureCause::Unauthorized),
         (ended(Outcome::Completed), FailureCause::Protocol),
         (audio(0, 1), FailureCause::Protocol),
         (transcript(1, true), FailureCause::Protocol),
@@ -116,7 +117,7 @@ fn an_unanswered_goodbye_is_waited_for_5_s() {
     let mut bench = Bench::live(one_turn());
     bench.answer(2_000, 1, 1, 5);
     bench.run(60_000);
-    assert_eq!(bench.over(), Some((7_140, lost(FailureCause::Eof))));
+    assert_eq!(bench.over(), Some((7_140, lost(FailureCause::GoodbyeTimeout))));
     assert!(bench.dropped());
     let mut bench = Bench::live(one_turn());
     bench.answer(2_000, 1, 1, 5);
@@ -232,7 +233,7 @@ fn stop_in_a_turn_waits_for_its_end_or_the_deadline() {
     bench.run(30_000);
     assert_eq!(bench.goodbye(), Some(2_500));
     assert_eq!(bench.count(Counter::TurnsInterrupted), 1);
-    assert_eq!(bench.over(), Some((7_500, lost(FailureCause::Eof))));
+    assert_eq!(bench.over(), Some((7_500, lost(FailureCause::GoodbyeTimeout))));
 }
 
 #[test]
@@ -263,7 +264,7 @@ fn the_server_may_end_it() {
     bench.run(1_600);
     bench.hear(1_600, ended(Outcome::Drained));
     assert_eq!(bench.over(), Some((1_600, Action::Ended(Finish::ByServer(Outcome::Drained)))));
-    assert_eq!(bench.count(Counter::TurnsInterrupted), 1);
+    assert_eq!((bench.count(Counter::TurnsMissed), bench.count(Counter::SessionsCutShort)), (1, 1), "an answer was due");
 }
 
 #[test]
@@ -283,6 +284,10 @@ fn a_fatal_error_silences_the_caller_until_the_server_ends_it() {
     let mut bench = doomed();
     bench.close(1_900, FailureCause::Eof);
     assert_eq!(bench.over(), Some((1_900, lost(FailureCause::ServerError(ErrorCode::Deadline)))));
+    // The close says more than the error: a key, for one.
+    let mut bench = doomed();
+    bench.close(1_900, FailureCause::Unauthorized);
+    assert_eq!(bench.over(), Some((1_900, lost(FailureCause::Unauthorized))));
     let mut bench = doomed();
     bench.run(60_000);
     assert_eq!(bench.over(), Some((6_600, lost(FailureCause::ServerError(ErrorCode::Deadline)))));

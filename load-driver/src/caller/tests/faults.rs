@@ -107,6 +107,45 @@ fn audio_after_an_interrupted_end_is_stale_when_it_goes_on() {
     stale(0, 0).finds(&[]);
 }
 
+/// The user speaks again while the agent thinks, and is heard at 850; the first answer begins at `start` and says so many frames.
+fn begun_too_late(start: u64, frames: u64, stopped: bool) -> Bench {
+    let again = ActTemplate::SpeakAgain { after: constant(600), says: vec![utterance(5, 10, 70)] };
+    let mut bench = talk(vec![again, ActTemplate::Listen]);
+    bench.heard(0, 1);
+    let heard = |bench: &mut Bench| bench.hear(begins(0) + 850, speech(true));
+    if start >= 850 {
+        heard(&mut bench);
+    }
+    if frames > 0 {
+        bench.hear(begins(0) + start, response_start(1, 1));
+        bench.hear_frames(begins(0) + start, 1, frames);
+    }
+    if start < 850 {
+        heard(&mut bench);
+    }
+    if stopped {
+        bench.hear(begins(0) + 860, response_end(1, ResponseStatus::Interrupted));
+    }
+    bench.hear(begins(0) + 1_350, speech(false));
+    bench.hear(begins(0) + 1_370, transcript(2, true));
+    bench.answer(begins(0) + 1_500, 2, 2, 30);
+    bench.answered(1, 3);
+    bench
+}
+
+#[test]
+fn an_answer_that_was_given_up_before_it_began_is_stale_when_it_comes() {
+    begun_too_late(900, 20, false).finds(&[(VoiceFault::StaleAudioAfterBargeIn, 1)]);
+    begun_too_late(900, 4, false).finds(&[]);
+    // It began before the agent heard that the user goes on, and is stopped then.
+    begun_too_late(800, 2, true).finds(&[]);
+    let mut good = begun_too_late(900, 0, false);
+    assert!(good.finds(&[]).has(VoiceFault::StaleAudioAfterBargeIn));
+    let count = |kind| good.log.iter().filter(|(_, action)| matches!(action, Action::Count(counter, 1) if *counter == kind)).count();
+    let counted = [Counter::Turns, Counter::TurnsAnswered, Counter::TurnsInterrupted, Counter::BargeIns].map(count);
+    assert_eq!(counted, [3, 2, 1, 0], "there was nothing to stop");
+}
+
 /// An answer whose frames come after these pauses, ms.
 fn paused(pauses: &[u64]) -> Bench {
     let mut bench = listening(1);
@@ -127,7 +166,8 @@ fn holes_count_from_a_length_and_a_number_on() {
     paused(&[120, 150, 100]).finds(&[(VoiceFault::OutputGaps, 3)]);
     paused(&[120, 150]).finds(&[]);
     paused(&[80, 80, 80, 80, 80]).finds(&[]);
-    assert!(paused(&[0]).finds(&[]).has(VoiceFault::OutputGaps));
+    assert!(paused(&[0; 5]).finds(&[]).has(VoiceFault::OutputGaps));
+    assert!(!paused(&[0]).finds(&[]).has(VoiceFault::OutputGaps), "three holes have no room in it");
 }
 
 #[test]
@@ -222,7 +262,7 @@ fn an_end_that_never_comes_is_told_from_a_late_one() {
     bench.hear(begins(1) + 100, speech(true));
     bench.hear(begins(1) + 100, response_end(1, ResponseStatus::Interrupted));
     bench.answer(begins(1) + 600, 2, 2, 30);
-    bench.finds(&[]);
+    assert!(!bench.finds(&[]).has(VoiceFault::NoTurnEnd), "what it lost nobody knows");
 }
 
 #[test]
@@ -282,4 +322,111 @@ fn who_speaks_before_anybody_spoke_is_heard_in_the_wrong_session_unless_it_greet
     };
     greeted(false).finds(&[(VoiceFault::CrossTalk, 1)]);
     assert!(!greeted(true).finds(&[]).has(VoiceFault::CrossTalk));
+}
+
+/// A session that ends in order, 200 ms after its goodbye or, where it says none, when it is stopped at `stop`.
+fn tested(bench: &mut Bench, stop: u64) -> Kinds {
+    bench.run(stop);
+    if bench.goodbye().is_none() {
+        bench.stop(stop, stop + 10);
+        bench.run(stop + 10);
+    }
+    let goodbye = bench.goodbye().expect("a goodbye");
+    bench.hear(goodbye.max(stop) + 200, ended(Outcome::Completed));
+    let (found, tested) = bench.verdict();
+    assert_eq!(found, []);
+    tested
+}
+
+#[test]
+fn one_unheard_turn_at_the_end_proves_neither_silence_nor_hearing() {
+    let kinds = [VoiceFault::SilentSession, VoiceFault::VadDrop];
+    let judged = |bench: &mut Bench, stop: u64| {
+        let tested = tested(bench, stop);
+        kinds.map(|kind| tested.has(kind))
+    };
+    // Given up; and cut off before that.
+    for stop in [begins(2), begins(1) + 1_000] {
+        let mut bench = listening(2);
+        bench.answered(0, 1);
+        assert_eq!(judged(&mut bench, stop), [false, false], "{stop}");
+    }
+    let mut bench = listening(4);
+    for turn in 0..3 {
+        bench.answered(turn, turn + 1);
+    }
+    assert_eq!(judged(&mut bench, begins(3) + 1_000), [false, false], "the last turn may be the one");
+    // All were answered: nothing was silent, and between two turns none was lost.
+    for (turns, expected) in [(1, [false, false]), (2, [true, false]), (3, [true, true])] {
+        let mut bench = listening(turns);
+        for turn in 0..turns as u64 {
+            bench.answered(turn, turn + 1);
+        }
+        assert_eq!(judged(&mut bench, begins(turns as u64)), expected, "{turns}");
+    }
+}
+
+#[test]
+fn nothing_is_put_to_the_test_that_was_not_listened_for() {
+    let mut bench = listening(1);
+    bench.answered(0, 1);
+    assert!(!tested(&mut bench, begins(1)).has(VoiceFault::DoubleResponse), "it left with the answer");
+    // Interrupted, and gone.
+    let mut bench = talk(vec![explicit(Some(crate::plan::Claim::Nothing)), ActTemplate::Listen]);
+    bench.heard(0, 1);
+    bench.hear(begins(0) + 600, response_start(1, 1));
+    bench.hear_frames(begins(0) + 600, 1, 15);
+    bench.hear(begins(0) + 920, response_end(1, ResponseStatus::Interrupted));
+    let at_once = tested(&mut bench, begins(0) + 1_000);
+    assert!(!at_once.has(VoiceFault::StaleAudioAfterBargeIn) && !at_once.has(VoiceFault::TruncateEdge), "{at_once:?}");
+}
+
+/// Three turns in a dialect without names, none of which ends of itself.
+fn nameless(dialect: crate::plan::Dialect) -> Bench {
+    let at = |n: u64| TurnTemplate { wait: WaitTemplate::At(ms(begins(n))), ..turn(0, ActTemplate::Listen) };
+    let mut scenario = ScenarioPlan { response_timeout: Duration::from_secs(2), ..scenario((0..3).map(at).collect()) };
+    scenario.service = Arc::new(crate::plan::Service { dialect, ..Default::default() });
+    Bench::live(plan(scenario))
+}
+
+impl Bench {
+    /// Answered, and no end of it comes.
+    fn unended(&mut self, turn: u64, number: u64) {
+        self.heard(turn, number);
+        self.hear(begins(turn) + 600, response_start(number, number));
+        self.hear_frames(begins(turn) + 600, number, 30);
+    }
+}
+
+#[test]
+fn where_an_onset_may_have_ended_it_one_lost_end_is_not_judged_and_two_are_found() {
+    let mut bench = nameless(crate::plan::Dialect::Deepgram);
+    for turn in 0..3 {
+        bench.unended(turn, turn + 1);
+    }
+    let given_up = |(_, event): &(u64, ClientEvent)| matches!(event, ClientEvent::GiveUp { .. });
+    assert_eq!(bench.sent().iter().filter(|sent| given_up(sent)).count(), 2, "so far");
+    bench.finds(&[(VoiceFault::NoTurnEnd, 2)]);
+    let mut bench = nameless(crate::plan::Dialect::Deepgram);
+    bench.unended(0, 1);
+    bench.answered(1, 2);
+    bench.answered(2, 3);
+    assert!(!bench.finds(&[]).has(VoiceFault::NoTurnEnd));
+}
+
+#[test]
+fn where_responses_have_no_names_a_new_one_without_a_user_is_the_old_one() {
+    let mut bench = nameless(crate::plan::Dialect::Ces);
+    bench.unended(0, 1);
+    bench.hear(begins(1) + 400, transcript(2, false));
+    bench.answer(begins(1) + 600, 2, 2, 30);
+    bench.answered(2, 3);
+    bench.finds(&[(VoiceFault::NoTurnEnd, 1)]);
+    // It goes on after a pause that is longer than anybody waits.
+    let mut bench = nameless(crate::plan::Dialect::Ces);
+    bench.unended(0, 1);
+    bench.answer(begins(0) + 4_000, 2, 0, 10);
+    bench.answered(1, 3);
+    bench.answered(2, 4);
+    assert!(!bench.finds(&[]).has(VoiceFault::NoTurnEnd));
 }

@@ -181,7 +181,10 @@ fn silence_before_the_first_word_is_no_answer_yet() {
     assert_eq!((bench.samples(Metric::TurnResponse), bench.samples(Metric::TimeToFirstStream)), (Vec::new(), Vec::new()));
     // A message that ends with a voice is heard.
     bench.hear(2_100, burst(1, 1, [vec![0; 640 * 50], vec![1; 640]].concat().into()));
-    assert_eq!(bench.samples(Metric::TurnResponse), [(1_670, 1_670, 2_100)]);
+    bench.run(3_199);
+    assert_eq!(bench.samples(Metric::TurnResponse), [], "behind 1,200 ms of silence that were to be played from 2000 on");
+    bench.run(3_200);
+    assert_eq!(bench.samples(Metric::TurnResponse), [(1_670, 1_670, 3_200)]);
     // An answer of nothing but silence is none.
     let mut bench = Bench::live(foreign(Dialect::OpenaiRealtime, Agent::default(), listen(1)));
     bench.hear(2_000, response_start(1, 1));

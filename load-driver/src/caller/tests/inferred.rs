@@ -261,3 +261,86 @@ fn a_tool_is_resumed_from_after_a_pause_or_without_one() {
     bench.run(60_000);
     assert_eq!(bench.counts([Counter::TurnsAnswered, Counter::TurnsMissed]), [0, 1]);
 }
+
+const OF_A_TURN: [Counter; 3] = [Counter::TurnsAnswered, Counter::TurnsMissed, Counter::ResponsesSpurious];
+
+/// The user speaks from 1530 to 1670.
+#[test]
+fn an_echo_of_the_user_is_no_answer() {
+    for delay in [10, 20, 90] {
+        let mut bench = telephone(Agent::default(), listen(2));
+        bench.line(1_530 + delay, 1_670 + delay, true);
+        bench.run(60_000);
+        assert_eq!(bench.counts(OF_A_TURN), [0, 2, 1], "{delay}");
+        assert!(bench.count(Counter::TalkOverUs) > 0, "it is heard all the same");
+        assert_eq!(bench.samples(Metric::TurnResponse), []);
+    }
+}
+
+#[test]
+fn an_echo_that_lags_by_most_of_a_second_is_still_none() {
+    // Speech of two seconds, from 1500 on; its echo ends 800 after it.
+    let mut turns = listen(1);
+    turns[0].says = vec![utterance(110, 0, 2_000)];
+    let mut bench = telephone(Agent::default(), turns);
+    bench.line(2_300, 4_300, true);
+    bench.run(60_000);
+    assert_eq!(bench.counts(OF_A_TURN), [0, 1, 1]);
+}
+
+#[test]
+fn what_began_in_the_users_words_and_goes_on_well_after_them_is_an_answer() {
+    let mut bench = telephone(Agent::default(), listen(1));
+    bench.line(1_600, 2_700, true);
+    bench.run(60_000);
+    assert_eq!(bench.counts(OF_A_TURN), [1, 0, 0]);
+    assert_eq!(bench.samples(Metric::TurnResponse), [], "nobody knows since when it answers");
+    // It came in a burst.
+    let mut bench = telephone(Agent::default(), listen(1));
+    bench.hear(1_600, ServerEvent::Audio(AgentAudio { sequence: 0, timestamp_us: 0, payload: voice(4_000), response: ResponseId(0) }));
+    bench.run(60_000);
+    assert_eq!(bench.counts(OF_A_TURN), [1, 0, 0]);
+    assert_eq!(bench.goodbye(), Some(5_640));
+}
+
+#[test]
+fn an_answer_after_an_early_sound_has_an_onset_of_its_own() {
+    // Within the pause of one response, and after it.
+    for from in [2_200, 4_000] {
+        let mut bench = telephone(Agent::default(), listen(1));
+        bench.line(1_600, 1_700, true);
+        bench.line(from, from + 400, true);
+        bench.run(60_000);
+        assert_eq!(bench.samples(Metric::TurnResponse), [(1_670, 1_670, from)]);
+        assert_eq!(bench.counts(OF_A_TURN), [1, 0, u64::from(from == 4_000)], "{from}");
+    }
+    // Too little silence after the user's end, as in an echo that stalls on its way, and it goes on for too short a time.
+    let mut bench = telephone(Agent::default(), listen(1));
+    bench.line(1_600, 1_640, true);
+    bench.line(2_080, 2_300, true);
+    bench.run(60_000);
+    assert_eq!(bench.counts(OF_A_TURN), [0, 1, 1]);
+}
+
+/// What the user hears, not what has arrived.
+#[test]
+fn silence_that_comes_before_the_voice_is_waited_for() {
+    // In one message.
+    let mut bench = telephone(Agent::default(), listen(1));
+    let payload = Bytes::from([vec![0; 640 * 50], vec![1; 640 * 50]].concat());
+    bench.hear(2_000, ServerEvent::Audio(AgentAudio { sequence: 0, timestamp_us: 0, payload, response: ResponseId(0) }));
+    bench.run(3_000);
+    assert_eq!(bench.samples(Metric::TurnResponse), [(1_670, 1_670, 3_000)]);
+    assert_eq!(bench.samples(Metric::TimeToFirstStream), [(100, 100, 3_000)]);
+    // In many, all at once; before them the line was silent in real time, and once late.
+    let mut bench = telephone(Agent::default(), listen(1));
+    bench.line(1_000, 1_700, false);
+    bench.line(1_760, 2_000, false);
+    let still = |sequence| AgentAudio { sequence, timestamp_us: 0, payload: Bytes::from(vec![0; 640]), response: ResponseId(0) };
+    for sequence in 0..50 {
+        bench.hear(2_000, ServerEvent::Audio(still(sequence)));
+    }
+    bench.hear(2_000, ServerEvent::Audio(AgentAudio { payload: voice(20), ..still(50) }));
+    bench.run(3_000);
+    assert_eq!(bench.samples(Metric::TurnResponse), [(1_670, 1_670, 3_000)]);
+}

@@ -7,6 +7,7 @@ mod foreign;
 mod inferred;
 mod interruptions;
 mod link;
+mod moving;
 mod random;
 mod turns;
 
@@ -81,6 +82,7 @@ pub(super) fn scenario(turns: Vec<TurnTemplate>) -> ScenarioPlan {
         response_timeout: Duration::from_secs(10),
         start_timeout: Duration::from_secs(5),
         expect: None,
+        drains: Vec::new(),
     }
 }
 
@@ -94,6 +96,7 @@ pub(super) fn plan(scenario: ScenarioPlan) -> SessionPlan {
         length: None,
         end: EndKind::Graceful,
         client_ref: "run-7".to_owned(),
+        resumes: None,
     }
 }
 

@@ -524,3 +524,39 @@ fn speech_falls_on_the_frames_of_a_running_clock() {
         assert_eq!(loud, Some(if wait == 500 { 1_520 } else { 1_540 }), "after {wait} ms");
     }
 }
+
+/// What the user hears, not what has arrived.
+#[test]
+fn an_answer_is_heard_when_the_silence_before_it_was_played() {
+    let silent = |ms: usize| Bytes::from(vec![0; 32 * ms]);
+    for (messages, heard) in [
+        (vec![(2_000, [silent(1_000), voice(1_000)].concat().into())], 3_000),
+        (vec![(2_000, silent(1_000)), (2_005, voice(1_000))], 3_000),
+        // Paced: nothing waits.
+        (vec![(2_000, silent(20)), (2_020, silent(20)), (2_040, voice(20))], 2_040),
+        (vec![(2_000, silent(20)), (2_500, voice(20))], 2_500),
+    ] {
+        let mut bench = Bench::live(plan(scenario(vec![turn(500, ActTemplate::Listen)])));
+        bench.hear(2_000, response_start(1, 1));
+        for (sequence, (at, payload)) in (0..).zip(messages) {
+            bench.hear(at, ServerEvent::Audio(AgentAudio { sequence, timestamp_us: 0, payload, response: ResponseId(1) }));
+        }
+        bench.run(heard);
+        assert_eq!(bench.samples(Metric::TurnResponse), [(1_670, 1_670, heard)]);
+    }
+    // Thrown away, or hung up on, it is never heard.
+    let waiting = || {
+        let mut bench = Bench::live(plan(scenario(vec![turn(500, ActTemplate::Listen)])));
+        bench.hear(2_000, response_start(1, 1));
+        let payload = [silent(1_000), voice(1_000)].concat().into();
+        bench.hear(2_000, ServerEvent::Audio(AgentAudio { sequence: 0, timestamp_us: 0, payload, response: ResponseId(1) }));
+        bench
+    };
+    let mut bench = waiting();
+    bench.hear(2_500, response_end(1, ResponseStatus::Interrupted));
+    bench.run(9_000);
+    assert_eq!(bench.samples(Metric::TurnResponse), []);
+    let mut bench = waiting();
+    bench.close(2_500, FailureCause::Eof);
+    assert_eq!(bench.samples(Metric::TurnResponse), []);
+}

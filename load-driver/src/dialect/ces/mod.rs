@@ -208,6 +208,7 @@ impl Dialect for Ces {
             }
             ClientEvent::Digit(digit) => say(Input::Dtmf(digit.to_string()), to),
             ClientEvent::ToolResult { call_id, output, failed } => say(Self::tool_result(call_id, output, failed), to),
+            ClientEvent::GiveUp { response } => self.dialogue.give_up(response),
             ClientEvent::End { .. } => {
                 self.goodbye = true;
                 to.send(Wire::Close(0));

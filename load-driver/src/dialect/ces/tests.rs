@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use proto::frame::ClientAudio;
+use proto::{frame::ClientAudio, ids::ResponseId};
 
 use super::*;
 use crate::plan::Agent;
@@ -184,4 +184,21 @@ fn an_agent_that_ends_the_session_is_answered_once() {
     assert!(matches!(to.next_event(), Some(Ok(ServerEvent::Ended(ended))) if ended.outcome == Outcome::TimedOut));
     ces.decode(Wire::Binary(Bytes::from_static(&[0xff; 9])), &mut to);
     assert!(matches!(to.next_event(), Some(Err(error)) if error.code == ErrorCode::MalformedMessage));
+}
+
+/// A service that does not say when its answer is over.
+#[test]
+fn after_an_end_that_was_given_up_audio_is_of_the_next_answer() {
+    let mut ces = ces(AudioFormat::Pcm16k, None);
+    assert_eq!(names(&hear(&mut ces, sound(1))), ["start 1 of 0", "audio 0 of 1"]);
+    said(&mut ces, ClientEvent::GiveUp { response: ResponseId(1) });
+    assert_eq!(names(&hear(&mut ces, heard("and"))), ["1: and"]);
+    assert_eq!(names(&hear(&mut ces, sound(2))), ["start 2 of 1", "audio 1 of 2"]);
+    said(&mut ces, ClientEvent::GiveUp { response: ResponseId(2) });
+    // One that still comes, in whatever way, is its own.
+    assert_eq!(names(&hear(&mut ces, output(2, None))), ["end 2 Completed 1"]);
+    hear(&mut ces, sound(3));
+    said(&mut ces, ClientEvent::GiveUp { response: ResponseId(3) });
+    let signal = In::InterruptionSignal(v1::InterruptionSignal { barge_in: true });
+    assert_eq!(names(&hear(&mut ces, signal)), ["end 3 Interrupted 1"]);
 }

@@ -13,7 +13,12 @@ use proto::{
 };
 use serde_json::Value;
 
-use super::{Dialect, Exchange, Wire, course::Course, parting::Parting};
+use super::{
+    Dialect, Exchange, Wire,
+    course::Course,
+    parting::Parting,
+    unheard::{excerpt, shown},
+};
 use crate::{
     plan::Service,
     profile::{Fill, Hole, Kind, Rule, Script, Template},
@@ -152,10 +157,15 @@ impl Custom {
                 self.names.session_id = text_of(at(&receive.id));
                 self.accept(to);
             }
-            Kind::Audio => match at(&receive.data).as_str().map(base64::decode) {
-                Some(Some(bytes)) => self.hear_audio(bytes.into(), to),
-                _ => to.malformed(malformed("the place of the agent's audio does not hold base64")),
-            },
+            Kind::Audio => {
+                let place = receive.data.as_deref().unwrap_or_default();
+                let wrong = |what: String| malformed(&format!("the audio rule found {what} in {}", excerpt(&message.to_string())));
+                match message.pointer(place).map(|value| value.as_str().and_then(base64::decode)) {
+                    Some(Some(bytes)) => self.hear_audio(bytes.into(), to),
+                    Some(None) => to.malformed(wrong(format!("no base64 at {place}"))),
+                    None => to.malformed(wrong(format!("no {place}"))),
+                }
+            }
             Kind::Transcript => {
                 let (text, last) = (text_of(at(&receive.text)), rule.is_last(message));
                 let turn = if last { self.course.take_turn() } else { self.course.begin_turn() };
@@ -239,6 +249,7 @@ impl Dialect for Custom {
                 };
                 self.say(self.script.tool_result.as_ref(), fill, to);
             }
+            ClientEvent::GiveUp { response } => self.course.give_up(response),
             ClientEvent::End { .. } => {
                 self.say(self.script.end.as_ref(), none, to);
                 self.parting.leave(to);
@@ -264,7 +275,7 @@ impl Dialect for Custom {
         };
         match parsed {
             Ok(message) => self.message(&message, to),
-            Err(error) => to.malformed(malformed(&format!("a message is not JSON: {error}"))),
+            Err(error) => to.malformed(malformed(&format!("a message is not JSON ({error}): {}", shown(&message)))),
         }
     }
 

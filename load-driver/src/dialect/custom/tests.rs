@@ -205,3 +205,14 @@ fn tools_errors_and_binary_audio_are_heard() {
     dialect.encode(ClientEvent::Start(SessionStart::default()), &mut to);
     assert!(matches!(to.next_event(), Some(Ok(ServerEvent::Accepted(_)))));
 }
+
+/// A backend that does not say the end that it was described with: once the caller gives it up, what comes is another answer.
+#[test]
+fn after_an_end_that_was_given_up_audio_is_of_the_next_answer() {
+    let receive = json!([{"kind": "audio", "when": {"/op": "speak"}, "data": "/pcm"}, {"kind": "turn_end", "when": {"/op": "spoken"}}]);
+    let mut dialect = new(&json!({"audio": "{\"a\": \"${audio}\"}"}), &receive);
+    let (speak, spoken) = (json!({"op": "speak", "pcm": "////"}), json!({"op": "spoken"}));
+    assert_eq!(names(&mut dialect, &[speak.clone(), speak.clone()]), ["start 1 of 0", "audio 0 of 1", "audio 1 of 1"]);
+    assert_eq!(said(&mut dialect, ClientEvent::GiveUp { response: ResponseId(1) }), []);
+    assert_eq!(names(&mut dialect, &[speak, spoken]), ["start 2 of 0", "audio 2 of 2", "end 2 Completed"]);
+}

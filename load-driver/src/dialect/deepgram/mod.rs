@@ -3,7 +3,7 @@
 //! | on the wire | here |
 //! |---|---|
 //! | `SettingsApplied` | `Accepted`, named by `session_id` or else by the `request_id` of `Welcome` |
-//! | `UserStartedSpeaking` | a turn begins: `Speech`; a response under way was interrupted |
+//! | `UserStartedSpeaking` | a turn begins: `Speech`; a response under way was interrupted, unless the caller had given it up |
 //! | `ConversationText` of the user | `Committed`, `Transcript` |
 //! | `AgentStartedSpeaking`, `ConversationText` of the assistant, or audio without either | `ResponseStart` |
 //! | audio after an interruption, before the next response begins | of the response that was interrupted |
@@ -114,6 +114,8 @@ impl Deepgram {
             "UserStartedSpeaking" => {
                 self.course.begin_turn();
                 to.event(ServerEvent::Speech(SpeechMarker { started: true, timestamp_us: self.said_us }));
+                // It comes whether anything is interrupted or not.
+                self.course.forget_given_up();
                 self.course.end_response(ResponseStatus::Interrupted, to);
             }
             "ConversationText" if text("role") == "user" => {
@@ -198,6 +200,7 @@ impl Dialect for Deepgram {
                 }
             }
             ClientEvent::Context { text, .. } => say(&json!({"type": "UpdatePrompt", "prompt": text}), to),
+            ClientEvent::GiveUp { response } => self.course.give_up(response),
             ClientEvent::End { .. } => self.parting.leave(to),
             // No word of this wire.
             ClientEvent::Configure(_)

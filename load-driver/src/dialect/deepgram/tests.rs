@@ -1,4 +1,7 @@
-use proto::frame::{ClientAudio, Outcome};
+use proto::{
+    frame::{ClientAudio, Outcome},
+    ids::ResponseId,
+};
 
 use super::*;
 use crate::plan::Agent;
@@ -194,4 +197,21 @@ fn a_silence_is_kept_alive() {
         all.iter().filter(|wire| matches!(wire, Wire::Text(text) if text.contains("KeepAlive"))).count()
     };
     assert_eq!([0, 20, 1_000, 6_000, 6_020, 11_000].map(&mut frame), [0, 0, 0, 1, 0, 1]);
+}
+
+/// A service that does not say when its answer is over.
+#[test]
+fn after_an_end_that_was_given_up_an_onset_ends_nothing_and_a_late_end_is_still_its_own() {
+    let [started, done, onset] = ["AgentStartedSpeaking", "AgentAudioDone", "UserStartedSpeaking"].map(|kind| text(&json!({"type": kind})));
+    let audio = Wire::Binary(vec![0; 160].into());
+    let mut dialect = new(Agent::default());
+    assert_eq!(names(&mut dialect, &[started.clone(), audio.clone()]), ["start 1 of 0", "audio 0 of 1"]);
+    assert_eq!(said(&mut dialect, ClientEvent::GiveUp { response: ResponseId(1) }), []);
+    let next = [onset.clone(), started.clone(), audio.clone()];
+    assert_eq!(names(&mut dialect, &next), ["speech true", "start 2 of 1", "audio 1 of 2"]);
+    said(&mut dialect, ClientEvent::GiveUp { response: ResponseId(1) });
+    assert_eq!(names(&mut dialect, std::slice::from_ref(&audio)), ["audio 2 of 2"], "that is long over");
+    said(&mut dialect, ClientEvent::GiveUp { response: ResponseId(2) });
+    assert_eq!(names(&mut dialect, &[done.clone(), done.clone()]), ["end 2 Completed 2"]);
+    assert_eq!(names(&mut dialect, &[started, audio, onset]), ["start 3 of 1", "audio 3 of 3", "speech true", "end 3 Interrupted 1"]);
 }

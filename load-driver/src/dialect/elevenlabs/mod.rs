@@ -258,6 +258,7 @@ impl Dialect for Elevenlabs {
             | ClientEvent::Cancel { .. }
             | ClientEvent::Truncate { .. }
             | ClientEvent::Played { .. }
+            | ClientEvent::GiveUp { .. }
             | ClientEvent::Digit(_) => {}
         }
     }

@@ -93,6 +93,9 @@ impl GeminiLive {
                 start.tools.iter().map(|name| json!({ "name": name, "description": name, "parameters": parameters })).collect();
             setup["tools"] = json!([{ "functionDeclarations": declared }]);
         }
+        if agent.resume {
+            setup["sessionResumption"] = if start.resume.is_empty() { json!({}) } else { json!({ "handle": start.resume }) };
+        }
         json!({ "setup": setup })
     }
 
@@ -176,6 +179,11 @@ impl GeminiLive {
         for call_id in message.tool_call_cancellation.and_then(|cancelled| cancelled.ids).unwrap_or_default() {
             self.calls.retain(|(id, _)| *id != call_id);
             to.event(ServerEvent::ToolCancel { call_id });
+        }
+        // One that is not resumable now takes nothing from the last one that was.
+        let update = message.session_resumption_update.filter(|update| update.resumable == Some(true));
+        if let Some(handle) = update.and_then(|update| update.new_handle).filter(|handle| !handle.is_empty()) {
+            to.event(ServerEvent::Resumable { handle });
         }
         if let Some(going) = message.go_away {
             self.warned = true;
@@ -261,6 +269,7 @@ impl Dialect for GeminiLive {
                 let turn = json!({ "role": role, "parts": [{ "text": text }] });
                 send(&json!({ "clientContent": { "turns": [turn], "turnComplete": false } }), to);
             }
+            ClientEvent::GiveUp { response } => self.dialogue.give_up(response),
             ClientEvent::End { .. } if self.accepted => self.parting.leave(to),
             ClientEvent::End { .. } => to.send(Wire::Close(1000)),
             ClientEvent::Configure(_)

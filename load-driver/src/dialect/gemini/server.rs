@@ -19,6 +19,8 @@ pub(super) struct Message<'a> {
     pub(super) tool_call_cancellation: Option<ToolCallCancellation>,
     #[serde(alias = "go_away")]
     pub(super) go_away: Option<GoAway>,
+    #[serde(alias = "session_resumption_update")]
+    pub(super) session_resumption_update: Option<SessionResumptionUpdate>,
     #[serde(alias = "voice_activity")]
     pub(super) voice_activity: Option<VoiceActivity>,
     pub(super) error: Option<Value>,
@@ -29,6 +31,14 @@ pub(super) struct Message<'a> {
 pub(super) struct SetupComplete {
     #[serde(alias = "session_id")]
     pub(super) session_id: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct SessionResumptionUpdate {
+    #[serde(alias = "new_handle")]
+    pub(super) new_handle: Option<String>,
+    pub(super) resumable: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]

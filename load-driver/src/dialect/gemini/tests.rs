@@ -64,6 +64,34 @@ fn the_setup_asks_for_what_the_profile_says() {
 }
 
 #[test]
+fn resumption_is_asked_for_where_the_profile_says_so_and_its_newest_handle_is_told() {
+    let asked = |resume: bool, handle: &str| {
+        let agent = Agent { resume, ..Agent::default() };
+        let service = Service { agent, ..(*service(TurnDetection::ServerVad)).clone() };
+        let start = SessionStart { resume: handle.to_owned(), ..SessionStart::default() };
+        GeminiLive::new(&Arc::new(service)).setup(&start)["setup"].get("sessionResumption").cloned()
+    };
+    assert_eq!(asked(false, ""), None);
+    assert_eq!(asked(true, ""), Some(json!({})));
+    assert_eq!(asked(true, "h-1"), Some(json!({ "handle": "h-1" })));
+    let mut gemini = gemini(TurnDetection::ServerVad);
+    for told in [
+        r#"{"sessionResumptionUpdate":{"newHandle":"h-1","resumable":true,"lastConsumedClientMessageIndex":"7"}}"#,
+        r#"{"session_resumption_update":{"new_handle":"h-1","resumable":true}}"#,
+    ] {
+        assert_eq!(hear(&mut gemini, told), [ServerEvent::Resumable { handle: "h-1".to_owned() }]);
+    }
+    for nothing in [
+        r#"{"sessionResumptionUpdate":{"newHandle":"h-2","resumable":false}}"#,
+        r#"{"sessionResumptionUpdate":{"newHandle":"h-2"}}"#,
+        r#"{"sessionResumptionUpdate":{"newHandle":"","resumable":true}}"#,
+        r#"{"sessionResumptionUpdate":{"resumable":true}}"#,
+    ] {
+        assert_eq!(hear(&mut gemini, nothing), [], "{nothing}");
+    }
+}
+
+#[test]
 fn audio_goes_as_the_service_wants_it_and_speech_is_marked_only_where_the_caller_finds_it() {
     let sent = json!({ "realtimeInput": { "audio": { "mimeType": "audio/pcm;rate=16000", "data": "AAAA/w==" } } });
     let (quiet, loud) = (vec![0, 0, 0, 0xff], AudioFormat::Pcm16k.encode(&[4_000; 320]).to_vec());
@@ -137,6 +165,7 @@ fn an_answer_begins_with_its_audio_and_ends_with_the_turn() {
             "audio 4 of 3",
             "end 3 Completed 1",
             "end 0 Interrupted 0",
+            r#"Resumable { handle: "x" }"#,
         ]
     );
 }

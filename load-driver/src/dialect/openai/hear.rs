@@ -186,6 +186,7 @@ impl OpenaiRealtime {
                 audio_us: 0,
                 active: true,
                 called: false,
+                given_up: None,
             };
             remember(&mut self.answers, answer, REMEMBERED);
             self.answers.len() - 1
@@ -214,6 +215,10 @@ impl OpenaiRealtime {
             answer.number = next;
             message.item_id.clone_into(&mut answer.item);
             to.event(ServerEvent::ResponseStart { response: next, turn: answer.turn, text: String::new() });
+            // It was given up before it began: all of it comes after its end.
+            if let Some(status) = answer.given_up {
+                to.event(ServerEvent::ResponseEnd { response: next, status, frames: 0 });
+            }
             self.responses = next.0;
             next
         } else {
@@ -278,6 +283,7 @@ impl OpenaiRealtime {
         if answer.number.0 > 0 {
             to.event(ServerEvent::ResponseEnd { response: answer.number, status, frames: answer.frames });
         } else if !answer.called {
+            answer.given_up = matches!(status, ResponseStatus::Interrupted | ResponseStatus::Cancelled).then_some(status);
             to.event(ServerEvent::AnswerDropped { turn: answer.turn, status });
         }
         self.resume(to);

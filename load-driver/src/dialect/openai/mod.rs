@@ -23,7 +23,7 @@ use http::{HeaderName, HeaderValue};
 use proto::{
     audio::AudioFormat,
     base64,
-    frame::{ClientEvent, ErrorCode, SessionError},
+    frame::{ClientEvent, ErrorCode, ResponseStatus, SessionError},
     ids::{ResponseId, SessionId, TurnId},
 };
 use serde_json::{Value, json};
@@ -86,6 +86,8 @@ struct Answer {
     audio_us: u64,
     active: bool,
     called: bool,
+    /// It was interrupted or cancelled before it began.
+    given_up: Option<ResponseStatus>,
 }
 
 /// Function calls of the turn.
@@ -217,6 +219,7 @@ impl Dialect for OpenaiRealtime {
             | ClientEvent::Speech(_)
             | ClientEvent::Hint(_)
             | ClientEvent::Played { .. }
+            | ClientEvent::GiveUp { .. }
             | ClientEvent::Digit(_) => {}
         }
     }

@@ -272,6 +272,27 @@ fn responses_end_as_the_server_says() {
 }
 
 #[test]
+fn audio_of_a_response_that_was_given_up_comes_after_its_end() {
+    for (status, reason, end) in [
+        ("cancelled", Some("turn_detected"), Some(ResponseStatus::Interrupted)),
+        ("cancelled", Some("client_cancelled"), Some(ResponseStatus::Cancelled)),
+        ("completed", None, None),
+    ] {
+        let mut bench = Bench::open();
+        bench.hear(&created("resp_1"));
+        bench.hear(&done("resp_1", status, reason));
+        // Another one to the same turn is another one.
+        bench.hear(&created("resp_2"));
+        let heard = bench.hear(&audio("response.output_audio.delta", "resp_1", 480));
+        let ends = heard.iter().find(|event| matches!(event, ServerEvent::ResponseEnd { .. }));
+        assert_eq!(ends.cloned(), end.map(|status| ended(1, status, 0)), "{heard:?}");
+        assert!(matches!(heard.last(), Some(ServerEvent::Audio(AgentAudio { response: ResponseId(1), .. }))), "{heard:?}");
+        let heard = bench.hear(&audio("response.output_audio.delta", "resp_2", 480));
+        assert!(matches!(&heard[..], [start, ServerEvent::Audio(_)] if *start == response_start(2, 0)), "{heard:?}");
+    }
+}
+
+#[test]
 fn an_interruption_cancels_and_truncates() {
     let mut bench = Bench::open();
     let barge_in = |heard_ms| ClientEvent::BargeIn { response: Some(ResponseId(1)), heard_ms };

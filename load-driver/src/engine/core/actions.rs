@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use proto::{frame::ClientEvent, time::Micros};
 
-use super::{Core, Flow, PAUSE_AFTER_FAILURE, Phase, Slot};
+use super::{Core, Flow, PAUSE_AFTER_FAILURE, Phase, Slot, departing::at_stake};
 use crate::{
     caller::Action,
-    ledger::{Finish, LedgerEvent},
-    plan::EndKind,
+    ledger::{FailureCause, Finish, LedgerEvent},
+    plan::{EndKind, Resumption},
     record::Counter,
     transport::{CLOSE_BOUND, How, Link, Remains, Unsent},
 };
@@ -20,6 +20,8 @@ impl Core {
         let mut failed = None;
         let mut retry = false;
         let mut forced = false;
+        let mut rest = None;
+        let mut heard = None;
         for action in actions.drain(..) {
             let Some(slot) = self.slots.get_mut(key) else { break };
             let scenario = slot.start.scenario;
@@ -39,6 +41,9 @@ impl Core {
                     }
                 }
                 Action::Measure(sample) => self.recorder.record(scenario, &sample),
+                Action::Explain(cause, words) => {
+                    self.ways.reasons.note(cause, &slot.caller.plan().scenario.service.connection, || words);
+                }
                 Action::Voice(verdict) => {
                     let plan = slot.caller.plan();
                     self.voice.add(plan.index, &plan.client_ref, verdict);
@@ -54,8 +59,12 @@ impl Core {
                 }
                 Action::Drop => {
                     forced = true;
+                    if !slot.accepted {
+                        heard = slot.link.as_ref().and_then(|link| link.heard());
+                    }
                     self.end_of(key, How::Cancel);
                 }
+                Action::Resume(resumption) => rest = Some(*resumption),
                 Action::Accepted(accepted) => {
                     slot.accepted = true;
                     if let Some(granted) = &mut slot.granted {
@@ -70,7 +79,15 @@ impl Core {
                 }
                 Action::Failed(cause) => {
                     failed = Some(true);
+                    let heard = heard.take().or_else(|| slot.link.as_ref().and_then(|link| link.heard()));
+                    if let Some(heard) = heard.filter(|_| cause != FailureCause::Aborted) {
+                        self.ways.reasons.note(cause, &slot.caller.plan().scenario.service.connection, || heard);
+                    }
                     retry = self.may_retry(key, cause);
+                    if !retry && let Some(slot) = self.slots.get(key) {
+                        let turns = at_stake(slot.caller.plan(), cause);
+                        self.count_unspoken(scenario, turns);
+                    }
                     self.log_of(key, now, if retry { LedgerEvent::Retried { cause } } else { LedgerEvent::Failed { cause } });
                 }
             }
@@ -83,7 +100,9 @@ impl Core {
         if retry {
             self.retry(key, inside);
         } else {
-            self.free(key, now, failed, inside);
+            // Who is sent away again and again must not come back in a busy loop either.
+            let pause = failed || self.slots.get(key).is_some_and(|slot| slot.caller.cut_short());
+            self.free(key, now, pause, inside, rest);
         }
         if forced || failed { Flow::Stop } else { Flow::Drain }
     }
@@ -99,11 +118,17 @@ impl Core {
         }
     }
 
-    /// The session is over: its lane goes on with the next.
-    pub(super) fn free(&mut self, key: usize, now: Micros, failed: bool, inside: bool) {
+    /// The session is over: its lane goes on with the `rest` of its conversation, or with the next, at once or after a `pause`.
+    pub(super) fn free(&mut self, key: usize, now: Micros, pause: bool, inside: bool, rest: Option<Resumption>) {
         let Some(slot) = self.take_out(key, inside) else { return };
         if self.phase == Phase::Running {
-            let at = if failed { now + PAUSE_AFTER_FAILURE } else { now };
+            // Who was to be told to stop by now is stopped.
+            let rest = rest.filter(|_| now < slot.stop_at);
+            if let Some(session) = rest.and_then(|rest| slot.caller.plan().successor(rest, now)) {
+                self.resume(slot.start, session, now);
+                return;
+            }
+            let at = if pause { now + PAUSE_AFTER_FAILURE } else { now };
             self.agenda.repeat(slot.start, &slot.lane, at);
         }
     }

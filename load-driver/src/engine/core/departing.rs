@@ -10,7 +10,7 @@ use crate::{
     engine::{Target, agenda::Start, routes::Granted, targets::choose},
     ledger::{FailureCause, LedgerEvent},
     plan::{SessionPlan, turn},
-    record::{Metric, Sample},
+    record::{Counter, Metric, Sample},
     transport::Dial,
 };
 
@@ -48,24 +48,26 @@ impl Core {
     fn schedule(&mut self, start: Start, now: Micros) {
         let Some(lane) = self.plan.scenarios.get(usize::from(start.scenario)).and_then(|s| s.lanes.get(start.position)) else { return };
         let session = self.plan.session(usize::from(start.scenario), lane.number, start.iteration, start.at);
-        let event = LedgerEvent::Scheduled {
-            scenario: start.scenario,
-            protocol: session.scenario.protocol,
-            end: session.end,
-            client_ref: session.client_ref.clone(),
-        };
-        self.log(&session, now, event);
+        self.log(&session, now, scheduled(start, &session));
         // What it waits from here on for a dial is the target's doing: it shows in the startup, not in the driver's own lag.
         let lag = Sample { metric: Metric::ScheduleLag, intended: session.start, actual: session.start, to: now };
         self.recorder.record(start.scenario, &lag);
         self.waiting.push_back(Waiting { start, session, refusals: 0, refused_by: None });
     }
 
+    /// A conversation goes on in this session, in the lane of the one before; first, for somebody is in the middle of it.
+    pub(super) fn resume(&mut self, start: Start, session: SessionPlan, now: Micros) {
+        self.log(&session, now, scheduled(start, &session));
+        self.waiting.push_front(Waiting { start, session, refusals: 0, refused_by: None });
+    }
+
     /// Makes the slot of a session that goes somewhere; none when there is nowhere to go.
     fn send_off(&mut self, waiting: Waiting, now: Micros) -> Option<Departure> {
         let lane = waiting.session.scenario.lanes.get(waiting.start.position).copied()?;
         let Some(Way { backend, granted }) = self.way(&waiting) else {
-            self.log(&waiting.session, now, LedgerEvent::Failed { cause: FailureCause::NoBackend });
+            let cause = FailureCause::NoBackend;
+            self.log(&waiting.session, now, LedgerEvent::Failed { cause });
+            self.count_unspoken(waiting.start.scenario, at_stake(&waiting.session, cause));
             if self.phase == Phase::Running {
                 self.agenda.repeat(waiting.start, &lane, now + PAUSE_AFTER_FAILURE);
             }
@@ -107,6 +109,13 @@ impl Core {
         Some(Departure { ticket, protocol, dial })
     }
 
+    /// Turns that were due and nobody spoke.
+    pub(super) fn count_unspoken(&mut self, scenario: u16, turns: u64) {
+        for (counter, by) in Counter::unspoken(turns) {
+            self.recorder.count(scenario, counter, by);
+        }
+    }
+
     /// What the scenario pins, what the router says, or whose turn it is.
     fn way(&self, waiting: &Waiting) -> Option<Way> {
         let session = &waiting.session;
@@ -138,6 +147,20 @@ impl Core {
         let refused: VecDeque<Waiting> = std::mem::take(&mut self.refused);
         refused.into_iter().chain(std::mem::take(&mut self.waiting))
     }
+}
+
+fn scheduled(start: Start, session: &SessionPlan) -> LedgerEvent {
+    LedgerEvent::Scheduled {
+        scenario: start.scenario,
+        protocol: session.scenario.protocol,
+        end: session.end,
+        client_ref: session.client_ref.clone(),
+    }
+}
+
+/// Turns of a conversation that a session was to go on with, and never began for this cause. The end of the run cuts every conversation.
+pub(super) fn at_stake(session: &SessionPlan, cause: FailureCause) -> u64 {
+    if cause == FailureCause::Aborted { 0 } else { session.turns_at_stake() }
 }
 
 /// The backend has not counted the session, and another may take it.

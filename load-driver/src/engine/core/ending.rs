@@ -46,7 +46,7 @@ impl Core {
             // A caller that is not over after its stream was closed would keep the run from ending.
             if self.slots.contains(key) {
                 self.log_of(key, now, LedgerEvent::Failed { cause: FailureCause::Aborted });
-                self.free(key, now, true, false);
+                self.free(key, now, true, false, None);
             }
         }
     }

@@ -25,11 +25,12 @@ use crate::{
     ledger::{FailureCause, LedgerEntry},
     plan::{Lane, Plan, Protocol},
     record::ShardRecorder,
-    transport::{Dial, How, Link},
+    transport::{Dial, How, Link, Reasons},
     voice::VoiceNews,
 };
 
-/// A lane whose session failed begins the next so much later, so that a refused port is a failure a second and not a busy loop.
+/// A lane whose session failed, or was ended by the backend before its time, begins the next so much later, so that a refused port is a failure a second
+/// and not a busy loop.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Length of a tick.
@@ -87,6 +88,8 @@ struct Slot {
 pub(super) struct Ways {
     pub(super) targets: Arc<Targets>,
     pub(super) routes: Option<Arc<Routes>>,
+    /// What was said with failures.
+    pub(super) reasons: Reasons,
 }
 
 /// Why the shard runs.
@@ -265,6 +268,11 @@ impl Core {
         let Some(slot) = self.slots.get_mut(ticket.key).filter(|slot| slot.serial == ticket.serial) else { return };
         slot.caller.on_closed(cause, now, &mut self.actions);
         self.apply(ticket.key, now, true);
+    }
+
+    /// The backend has accepted the session.
+    pub(super) fn is_accepted(&self, ticket: Ticket) -> bool {
+        self.slots.get(ticket.key).is_some_and(|slot| slot.serial == ticket.serial && slot.accepted)
     }
 
     fn slot(&mut self, ticket: Ticket) -> Option<&mut Slot> {

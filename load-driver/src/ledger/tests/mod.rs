@@ -2,7 +2,9 @@
 
 mod fleet;
 mod funnel;
+mod network;
 mod sim;
+mod sums;
 
 use proptest::prelude::*;
 
@@ -324,6 +326,50 @@ fn idle_sample(at_us: u64, boot: &str) -> crate::counters::CounterSample {
         ends: Some(vec![]),
         sessions: None,
     }
+}
+
+/// The backend made the cut, showed one live session, and stalled before it dated the cut and answered; meanwhile the session ended.
+#[test]
+fn a_cut_that_was_dated_late_is_no_torn_one() {
+    let mut ledger = Ledger::new(LedgerConfig::new("run", 0, vec![BackendConfig { watched: true, fresh: true }]));
+    let source = SourceId { worker: 0, shard: 0 };
+    ledger.open(source, 0);
+    ledger.sample(idle_sample(0, "boot-1"));
+    let scheduled = LedgerEvent::Scheduled { scenario: 0, protocol: Protocol::Grpc, end: EndKind::Graceful, client_ref: "run-1".into() };
+    let events = [
+        (10, scheduled),
+        (20, LedgerEvent::Attempted { backend: Some(0), report_age_us: None }),
+        (30, LedgerEvent::Accepted { session_id: "s".into(), backend_id: "b".into(), boot_id: "boot-1".into() }),
+        (10_000_000, LedgerEvent::Ended { finish: Finish::Goodbye(proto::frame::Outcome::Completed) }),
+    ];
+    let entry = |(at_us, event)| LedgerEntry { index: proto::ids::PlanIndex(1), at_us, event };
+    ledger.entries(source, events.into_iter().map(entry).collect(), 60_000_000);
+    ledger.source_done(source);
+    let look = |asked_us: u64, answered_us: u64, live: bool| {
+        let mut sample = idle_sample(answered_us, "boot-1");
+        (sample.asked_at_us, sample.answered_at_us) = (asked_us, answered_us);
+        let snapshot = &mut sample.snapshot;
+        (snapshot.started, snapshot.active) = (1, i64::from(live));
+        snapshot.phases.insert("listening".to_owned(), i64::from(live));
+        if !live {
+            snapshot.ended.insert("completed".to_owned(), 1);
+            snapshot.next_end = 1;
+            sample.ends = Some(vec![agent_server::admin::wire::EndRecord {
+                seq: 0,
+                session_id: "s".to_owned(),
+                client_ref: "run-1".to_owned(),
+                outcome: "completed".to_owned(),
+                at_us: 9_999_000,
+            }]);
+        }
+        sample
+    };
+    ledger.sample(look(9_750_000, 9_751_000, true));
+    ledger.sample(look(9_990_000, 13_000_000, true));
+    for n in 1..5 {
+        ledger.sample(look(13_000_000 + n * 250_000, 13_001_000 + n * 250_000, false));
+    }
+    assert_eq!(names(&ledger.verdict()), []);
 }
 
 /// One shard's steps: times and batches.

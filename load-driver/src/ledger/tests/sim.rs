@@ -6,8 +6,10 @@ use agent_server::admin::wire::{EndRecord, SessionJson, SnapshotJson};
 use proto::{frame::Outcome, ids::PlanIndex};
 
 use crate::{
-    counters::CounterSample,
-    ledger::{BackendConfig, FailureCause, Finish, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId, Verdict, Windows},
+    counters::{CounterSample, Counts, Shows, TotalsSample},
+    ledger::{
+        BackendConfig, FailureCause, Finish, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId, TotalsConfig, Verdict, Windows,
+    },
     plan::{EndKind, Protocol},
 };
 
@@ -97,6 +99,8 @@ pub(super) struct World {
     pub(super) struck: usize,
     /// The names of the backends by index; the default tells them apart.
     pub(super) ids: fn(usize) -> String,
+    /// The counters are read as sums that hold these.
+    pub(super) sums: Option<Shows>,
 }
 
 impl World {
@@ -117,6 +121,7 @@ impl World {
             front: false,
             struck: 0,
             ids: |backend| format!("b{backend}"),
+            sums: None,
         }
     }
 
@@ -465,6 +470,12 @@ impl World {
     pub(super) fn run(&self) -> Ran {
         let (steps, ops) = self.script();
         let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: true, fresh: self.fresh }; self.backends]);
+        if let Some(shows) = &self.sums {
+            config.backends.iter_mut().for_each(|backend| backend.watched = false);
+            let one =
+                |backend| TotalsConfig { name: format!("backend {backend}"), backend: Some(backend), age_us: 0, shows: shows.clone() };
+            config.totals = (0..self.backends).map(one).collect();
+        }
         config.front = self.front;
         config.windows = Windows::default().with(EndKind::HalfOpen, 4_000 * MS);
         config.settle_us = 8_000 * MS;
@@ -477,6 +488,11 @@ impl World {
         let mut servers: Vec<Server> = (0..self.backends).map(|backend| Server { backend, boot: 1, ..Server::default() }).collect();
         let (mut ops, mut told) = (VecDeque::from(ops), BTreeMap::<SourceId, usize>::new());
         let last = steps.iter().map(|(at, _, _)| *at).chain(ops.iter().map(|(at, _, _)| *at)).max().unwrap_or(T0).max(at(1));
+        if self.sums.is_some() {
+            for backend in 0..self.backends {
+                self.poll(&mut ledger, backend, &mut servers, &mut ops, at(0) - 300 * MS);
+            }
+        }
         let (mut worker_lost, mut backend_killed, mut goodbyes, mut retries) = (false, false, 0, 0);
         for tick in 0..4_000 {
             // Every 50 ms the world moves on, every 100 ms shards tell, every 250 ms the counters are read.
@@ -541,7 +557,10 @@ impl World {
         let within = |span: Option<(u64, u64)>| span.is_some_and(|(from, to)| (at(from)..at(to)).contains(&now));
         let dead = backend == 0 && self.kill_backend.is_some_and(|(ms, back)| now + 20 * MS >= at(ms) && (!back || now < at(ms + 500)));
         if within(self.blind) || dead {
-            return ledger.gap(backend, now, "refused");
+            return match self.sums {
+                None => ledger.gap(backend, now, "refused"),
+                Some(_) => ledger.totals_gap(backend, now, "refused"),
+            };
         }
         if within(self.stopped) {
             return;
@@ -550,11 +569,33 @@ impl World {
         let cut = now + 7 * MS;
         self.serve_until(servers, ops, cut);
         let mut sample = self.sample(&mut servers[backend], now, cut + 3 * MS, now + 19 * MS);
+        if let Some(shows) = &self.sums {
+            // Not of one instant.
+            let active = servers[backend].active + self.others as i64;
+            self.serve_until(servers, ops, cut + 8 * MS);
+            let counts = self.sums_of(&servers[backend], active, shows);
+            return ledger.totals(TotalsSample { source: backend, asked_at_us: now, answered_at_us: now + 19 * MS, counts });
+        }
         self.serve_until(servers, ops, cut + 8 * MS);
         let (ends, next_end) = self.ends(&mut servers[backend]);
         sample.ends = self.log.then_some(ends);
         sample.snapshot.next_end = next_end;
         ledger.sample(sample);
+    }
+}
+
+impl World {
+    fn sums_of(&self, server: &Server, active: i64, shows: &Shows) -> Counts {
+        let ended = |outcome: &Outcome| (*outcome, server.ended.get(outcome.name()).copied().unwrap_or(0));
+        Counts {
+            active,
+            started: shows.started.then_some(server.started + self.others),
+            ended: shows.ended.then(|| server.ended.values().sum()),
+            outcomes: shows.outcomes.iter().map(ended).collect(),
+            rejected: shows.rejected.then_some(server.rejected),
+            boot: shows.boot.then(|| server.boot.to_string()),
+            ..Counts::default()
+        }
     }
 }
 

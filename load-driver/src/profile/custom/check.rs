@@ -136,6 +136,10 @@ fn check_matcher(c: &mut Checker<'_>, key: &str, map: &BTreeMap<String, Value>) 
     c.within(key, |c| {
         for (pointer, value) in map {
             check_pointer(c, pointer, pointer);
+            if let Some(word) = value.as_bool().and_then(|_| c.unquoted(pointer)) {
+                let help = format!("write '{word}' in quotes for the word, or true or false");
+                c.error(pointer, format!("YAML reads the word `{word}` as {value}"), help);
+            }
             let odd = match value {
                 Value::Object(object) => !(object.len() == 1 && object.get("exists").is_some_and(Value::is_boolean)),
                 value => value.is_array(),

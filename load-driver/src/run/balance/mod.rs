@@ -260,7 +260,7 @@ impl Balancing {
 fn target_of_all(looks: &[Look]) -> f64 {
     let targets = looks.iter().map(|look| match look {
         Look::Sample(sample) => member::target(&sample.snapshot),
-        Look::Gap { .. } => None,
+        Look::Gap { .. } | Look::Totals(_) | Look::Blind { .. } => None,
     });
     let same = |a: f64, b: f64| if (a - b).abs() < 1e-9 { a } else { f64::NAN };
     targets.map(|target| target.unwrap_or(f64::NAN)).reduce(same).unwrap_or(f64::NAN)

@@ -130,6 +130,11 @@ impl Session {
                 self.says = says;
                 (if explicit { Plan::Message } else { Plan::Speak }, after.as_micros() as u64)
             }
+            // The model's agents are spoken over once they speak: before, there is nothing to be stopped.
+            Act::SpeakAgain { after, says } => {
+                self.says = says;
+                (Plan::Speak, after.as_micros() as u64)
+            }
             Act::Cancel { after } => (Plan::Message, after.as_micros() as u64),
             Act::Tool { takes, .. } => (Plan::Tool, takes.as_micros() as u64),
         };

@@ -31,6 +31,8 @@ use crate::{
 
 /// Compression flag and length.
 const PREFIX: usize = 5;
+/// Said of it where nothing closer is known.
+const BROKEN: &str = "no gRPC: a message that is compressed or too long, a broken HTTP/2 stream, or a status that is no number";
 /// A message is written when this much of it fits; h2 keeps the rest.
 const WRITE_AHEAD: usize = 8 * 1024;
 
@@ -195,6 +197,10 @@ impl Link for GrpcLink {
         result
     }
 
+    fn heard(&self) -> Option<String> {
+        self.channel.borrow().heard()
+    }
+
     fn end(self: Box<Self>, how: How) -> Remains {
         if how == How::Cancel {
             self.outbound.borrow_mut().send.send_reset(Reason::CANCEL);
@@ -314,7 +320,13 @@ impl GrpcInbound {
             let body = match &mut self.state {
                 State::Over(cause) => return Poll::Ready(Err(*cause)),
                 State::Head(response) => {
-                    let head = ready!(Pin::new(response).poll(cx)).map_err(|e| cause::of_h2(&e))?;
+                    let head = ready!(Pin::new(response).poll(cx)).map_err(|error| {
+                        let cause = cause::of_h2(&error);
+                        let words =
+                            || format!("{}: the connection broke before any answer; does the target speak gRPC?", cause::chain(&error));
+                        self.reasons.note(cause, &self.service.connection, words);
+                        cause
+                    })?;
                     self.report = orca::report(head.headers());
                     self.channel.borrow_mut().named(head.headers());
                     if let Some(cause) = refusal(&head) {
@@ -378,7 +390,7 @@ impl Inbound for GrpcInbound {
             match self.channel.borrow_mut().next_event() {
                 Some(Ok(event)) => return Poll::Ready(Received::Event(event)),
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "bad message from the server");
+                    self.reasons.note(FailureCause::Protocol, &self.service.connection, || error.message);
                     self.state = State::Over(FailureCause::Protocol);
                     return Poll::Ready(Received::Closed(FailureCause::Protocol));
                 }
@@ -397,6 +409,9 @@ impl Inbound for GrpcInbound {
                 Err(cause) => {
                     // A dialect without a word for goodbye says it now, once. That the connection broke is nobody's goodbye.
                     let told = std::mem::replace(&mut self.told, true);
+                    if cause == FailureCause::Protocol {
+                        self.reasons.note(cause, &self.service.connection, || BROKEN.to_owned());
+                    }
                     self.state = State::Over(cause);
                     let mut channel = self.channel.borrow_mut();
                     if self.in_order && !told {

@@ -1,0 +1,193 @@
+//! A network that fails on purpose excuses what follows from it, and nothing else.
+
+use std::collections::BTreeMap;
+
+use agent_server::admin::wire::{EndRecord, LoadJson, SnapshotJson};
+use proto::{frame::Outcome, ids::PlanIndex};
+
+use super::{
+    names,
+    sim::{MS, T0},
+};
+use crate::{
+    counters::CounterSample,
+    ledger::{
+        BackendConfig, DefectName, FailureCause, Finish, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId, Verdict, Weather,
+        Windows,
+    },
+    plan::{Dialect, EndKind, Protocol},
+};
+
+const SOURCE: SourceId = SourceId { worker: 0, shard: 0 };
+
+/// One session: when and how the driver saw it end, when and how the backend counted that, and the fault of the network, all in milliseconds.
+struct Story {
+    forced: Option<(EndKind, u64)>,
+    over: (u64, Finish),
+    counted: Option<(u64, Outcome)>,
+    fault: Option<(u64, u64, Weather)>,
+}
+
+fn at(ms: u64) -> u64 {
+    T0 + ms * MS
+}
+
+/// `begins_ms`: from then on the backend counts the session.
+fn sample(now: u64, story: &Story, begins_ms: u64) -> CounterSample {
+    let begun = now > at(begins_ms);
+    let ended = story.counted.filter(|(ms, _)| at(*ms) <= now);
+    let active = i64::from(ended.is_none());
+    let record = ended.map(|(ms, outcome)| EndRecord {
+        seq: 0,
+        session_id: "s0".into(),
+        client_ref: "run-0".into(),
+        outcome: outcome.name().to_owned(),
+        at_us: at(ms),
+    });
+    CounterSample {
+        backend: 0,
+        asked_at_us: now,
+        answered_at_us: now + 2 * MS,
+        snapshot: SnapshotJson {
+            backend_id: "b0".into(),
+            boot_id: "boot-1".into(),
+            captured_at_us: now + MS,
+            exact: true,
+            started: u64::from(begun),
+            active: if begun { active } else { 0 },
+            active_interval: (active, active),
+            ended: ended.map(|(_, outcome)| (outcome.name().to_owned(), 1)).into_iter().collect(),
+            phases: BTreeMap::from([("listening".to_owned(), if begun { active } else { 0 })]),
+            max_sessions: None,
+            rejected: 0,
+            late_ends: 0,
+            live_tasks: 0,
+            draining: false,
+            next_end: record.iter().count() as u64,
+            frames_in: 0,
+            frames_out: 0,
+            cpu_us: 0,
+            rss_bytes: 0,
+            virtual_cost_us: 0,
+            load: LoadJson::default(),
+            defects: BTreeMap::new(),
+            faults: BTreeMap::new(),
+        },
+        ends: Some(record.into_iter().collect()),
+        sessions: None,
+    }
+}
+
+fn told(story: &Story) -> Verdict {
+    told_in(Dialect::Native, story, 100)
+}
+
+fn told_in(dialect: Dialect, story: &Story, begins_ms: u64) -> Verdict {
+    let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: true, fresh: true }]);
+    config.windows = Windows::default().with(EndKind::HalfOpen, 4_000 * MS);
+    config.settle_us = 3_000 * MS;
+    config.dialects = vec![dialect];
+    let mut ledger = Ledger::new(config);
+    ledger.open(SOURCE, T0);
+    let mut steps = vec![
+        (10, LedgerEvent::Scheduled { scenario: 0, protocol: Protocol::Grpc, end: EndKind::TcpRst, client_ref: "run-0".into() }),
+        (10, LedgerEvent::Attempted { backend: Some(0), report_age_us: None }),
+        (150, LedgerEvent::Accepted { session_id: "s0".into(), backend_id: "b0".into(), boot_id: "boot-1".into() }),
+    ];
+    steps.extend(story.forced.map(|(kind, ms)| (ms, LedgerEvent::Forced { kind })));
+    steps.push((story.over.0, LedgerEvent::Ended { finish: story.over.1 }));
+    for ms in (0..200_000).step_by(250) {
+        if let Some((from, to, weather)) = story.fault {
+            if (from..from + 250).contains(&ms) {
+                ledger.network_fault(0, 3, at(from), weather);
+            }
+            if (to..to + 250).contains(&ms) {
+                ledger.network_calm(0, 3, at(to), false);
+            }
+        }
+        let now: Vec<LedgerEntry> = steps
+            .extract_if(.., |(step, _)| *step < ms)
+            .map(|(ms, event)| LedgerEntry { index: PlanIndex(0), at_us: at(ms), event })
+            .collect();
+        ledger.entries(SOURCE, now, at(ms));
+        if steps.is_empty() {
+            ledger.source_done(SOURCE);
+        }
+        ledger.sample(sample(at(ms), story, begins_ms));
+        if ledger.settled(at(ms)) {
+            return ledger.verdict();
+        }
+    }
+    panic!("never settled")
+}
+
+fn found(story: &Story) -> Vec<DefectName> {
+    names(&told(story)).into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn a_cut_that_is_swallowed_may_be_found_late_and_as_a_timeout() {
+    let story = |fault| Story {
+        forced: Some((EndKind::TcpRst, 5_000)),
+        over: (5_001, Finish::Forced(EndKind::TcpRst)),
+        counted: Some((9_000, Outcome::TimedOut)),
+        fault,
+    };
+    assert_eq!(found(&story(Some((1_000, 12_000, Weather::Lost)))), []);
+    assert_eq!(found(&story(None)), [DefectName::LateDecrement, DefectName::WrongOutcome]);
+    assert_eq!(
+        found(&story(Some((1_000, 1_900, Weather::Late(50 * MS))))),
+        [DefectName::LateDecrement, DefectName::WrongOutcome],
+        "it was over"
+    );
+}
+
+#[test]
+fn an_end_that_the_backend_counts_long_before_the_driver_can_know_takes_no_capacity() {
+    let story =
+        |fault| Story { forced: None, over: (12_000, Finish::Lost(FailureCause::Reset)), counted: Some((3_000, Outcome::TimedOut)), fault };
+    assert_eq!(found(&story(Some((1_000, 12_000, Weather::Lost)))), []);
+    assert_eq!(found(&story(None)), [DefectName::FalseCapacity]);
+}
+
+#[test]
+fn what_only_comes_late_excuses_so_much_and_no_more() {
+    let story = |counted, late| Story {
+        forced: Some((EndKind::TcpRst, 2_000)),
+        over: (2_001, Finish::Forced(EndKind::TcpRst)),
+        counted: Some((counted, Outcome::Cancelled)),
+        fault: Some((1_000, 60_000, Weather::Late(late * MS))),
+    };
+    assert_eq!(found(&story(4_500, 600)), []);
+    assert_eq!(found(&story(4_500, 400)), [DefectName::LateDecrement]);
+}
+
+#[test]
+fn a_ghost_is_a_ghost_only_later() {
+    for weather in [Weather::Lost, Weather::Late(500 * MS)] {
+        let story = Story {
+            forced: Some((EndKind::TcpRst, 2_000)),
+            over: (2_001, Finish::Forced(EndKind::TcpRst)),
+            counted: None,
+            fault: Some((1_000, 9_000, weather)),
+        };
+        assert_eq!(found(&story), [DefectName::Ghost]);
+    }
+}
+
+/// A look falls between the acceptance that the driver says in the backend's name and the backend's count of the session.
+#[test]
+fn what_only_the_wire_implies_need_not_be_counted_at_once() {
+    let story = Story {
+        forced: Some((EndKind::Graceful, 6_000)),
+        over: (6_010, Finish::Goodbye(Outcome::Completed)),
+        counted: Some((6_005, Outcome::Completed)),
+        fault: None,
+    };
+    let found = |dialect| names(&told_in(dialect, &story, 300)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    for dialect in [Dialect::Twilio, Dialect::Ces, Dialect::Custom] {
+        assert_eq!(found(dialect), [], "{dialect:?}");
+    }
+    // Where the backend itself said that it took the session, the look before it counted it is no cut at one moment.
+    assert_eq!(found(Dialect::Native), [DefectName::TornSnapshot]);
+}

@@ -1,0 +1,150 @@
+//! How many sessions a reading may show, by the book.
+
+use std::collections::BTreeMap;
+
+use proto::frame::Outcome;
+
+use super::Totals;
+use crate::{
+    ledger::{
+        book::Book,
+        config::LedgerConfig,
+        entry::Finish,
+        reconcile,
+        session::{How, Session},
+    },
+    plan::EndKind,
+};
+
+/// Between two moments of the driver's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from_us: u64,
+    pub(super) to_us: u64,
+}
+
+/// How a session stands towards the numbers of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Standing {
+    /// Surely in what only grows.
+    accepted: bool,
+    /// It was with this process and no earlier one.
+    certain: bool,
+}
+
+impl Standing {
+    /// None of one that cannot be in them.
+    fn of(session: &Session, epoch: Option<(u64, u64)>, span: Span) -> Option<Self> {
+        let attempt = session.attempted.filter(|attempt| attempt.at_us <= span.to_us)?;
+        if session.accepted.is_none() && !session.in_doubt() {
+            return None;
+        }
+        let began_us = session.accepted.as_ref().map_or(attempt.at_us, |accepted| accepted.at_us);
+        if epoch.is_some_and(|(before_us, _)| began_us <= before_us) {
+            return None;
+        }
+        // Of one that began between two looks it is not known which of both processes had it.
+        let certain = epoch.is_none_or(|(_, after_us)| began_us >= after_us);
+        Some(Self { accepted: session.accepted.is_some() && began_us <= span.from_us && certain, certain })
+    }
+}
+
+/// Sessions of the book, as a reading may show them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// Live all the time, and accepted for a while.
+    pub(super) sure: u64,
+    /// Live at some moment, or over so recently that the backend need not know.
+    pub(super) possible: u64,
+    /// Of the possible: over, within the window.
+    pub(super) pending: u64,
+    /// Accepted before.
+    pub(super) accepted: u64,
+    /// At most in what only grows.
+    pub(super) attempted: u64,
+    /// Sessions that can only have ended so.
+    pub(super) must: BTreeMap<Outcome, u64>,
+    /// Sessions that may have.
+    pub(super) may: BTreeMap<Outcome, u64>,
+}
+
+impl Bounds {
+    /// Those that have not ended, as far as anybody knows.
+    pub(super) fn live(&self) -> u64 {
+        self.possible - self.pending
+    }
+
+    /// One session more, as far as what only grows is concerned.
+    pub(super) fn count(&mut self, session: &Session, epoch: Option<(u64, u64)>, span: Span) {
+        let Some(Standing { accepted, certain }) = Standing::of(session, epoch, span) else { return };
+        self.attempted += 1;
+        self.accepted += u64::from(accepted);
+        let ends = may_end_as(session);
+        for outcome in ends {
+            *self.may.entry(*outcome).or_default() += 1;
+        }
+        if let ([only], true, true) = (ends, certain, session.over.is_some()) {
+            *self.must.entry(*only).or_default() += 1;
+        }
+    }
+
+    /// The same, with those that are live or may be.
+    pub(super) fn with_windows(mut self, book: &Book, totals: &Totals, span: Span, config: &LedgerConfig) -> Self {
+        // As long as a number may take to follow what was said on the wire.
+        let news_us = config.grace_us / 4;
+        for session in covered(book, totals) {
+            let Some(Standing { certain, .. }) = Standing::of(session, totals.epoch, span) else { continue };
+            let long_ago = session.accepted.as_ref().is_some_and(|a| a.at_us.saturating_add(news_us) <= span.from_us);
+            if long_ago && certain && session.lives_until_us().saturating_sub(news_us) > span.to_us {
+                self.sure += 1;
+            }
+            match session.ending() {
+                Some((end_us, _)) if end_us < span.from_us => {
+                    if totals.watch.watched_us(end_us, span.from_us) <= reconcile::window_us(session, config) {
+                        self.possible += 1;
+                        self.pending += 1;
+                    }
+                }
+                _ => self.possible += 1,
+            }
+        }
+        self
+    }
+}
+
+fn covered<'a>(book: &'a Book, totals: &'a Totals) -> impl Iterator<Item = &'a Session> {
+    book.dials().filter(|session| totals.covers(session))
+}
+
+/// What only grows, by the book, at a reading.
+pub(super) fn bounds(book: &Book, totals: &Totals, span: Span) -> Bounds {
+    let folded = &totals.folded;
+    let mut b = Bounds {
+        accepted: folded.accepted,
+        attempted: folded.attempted,
+        must: folded.must.clone(),
+        may: folded.may.clone(),
+        ..Bounds::default()
+    };
+    for session in covered(book, totals) {
+        b.count(session, totals.epoch, span);
+    }
+    b
+}
+
+/// Outcomes under which a backend may have counted the session. Without a record nobody knows what came first: whatever ended abruptly may have
+/// met with a timeout, a drain or a fault of the backend's own, but nobody said goodbye.
+fn may_end_as(session: &Session) -> &'static [Outcome] {
+    const ABRUPT: &[Outcome] = &[Outcome::Failed, Outcome::Cancelled, Outcome::TimedOut, Outcome::Drained];
+    match session.over.map(|over| over.how) {
+        Some(How::Finished(Finish::Goodbye(outcome) | Finish::ByServer(outcome))) => match outcome {
+            Outcome::Completed => &[Outcome::Completed],
+            Outcome::Failed => &[Outcome::Failed],
+            Outcome::Cancelled => &[Outcome::Cancelled],
+            Outcome::TimedOut => &[Outcome::TimedOut],
+            Outcome::Drained => &[Outcome::Drained],
+        },
+        Some(How::Finished(Finish::Forced(EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::HalfOpen))) => ABRUPT,
+        _ => &Outcome::ALL,
+    }
+}

@@ -1,0 +1,398 @@
+//! Sums that name no session, held against the book.
+//!
+//! A source of sums gives the number of live sessions, and perhaps numbers that only grow. Each look is judged by itself, number by number: the
+//! values are of some moment between `from_us` (asked, less what the reading may be old) and `to_us` (answered), and not of one and the same.
+//!
+//! ```text
+//! before the first session    base: what others have there, and how much it varies
+//! sessions come and go        sure <= active - base <= possible; what lies outside for long is short or excess
+//! after the last window       active = base, or ghosts; started = sessions, or lost, or added; ended, by outcome
+//! a number that only grows fell, or the process goes by another name: it began anew, with a base of nothing
+//! ```
+//! Two rules as for snapshots: what was not seen is no proof, and what may be the time that news takes is no fault.
+
+mod agree;
+mod bounds;
+mod conclude;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proto::{frame::Outcome, ids::PlanIndex};
+
+use self::bounds::{Bounds, Span, bounds};
+pub(super) use self::conclude::conclude;
+use super::{
+    book::Book,
+    boot::Watch,
+    config::LedgerConfig,
+    convergence::Convergence,
+    reconcile::{self, Faults},
+    session::Session,
+};
+use crate::{
+    counters::{Counts, Shows, TotalsSample},
+    plan::EndKind,
+};
+
+/// What a source of sums is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TotalsConfig {
+    /// For people.
+    pub name: String,
+    /// Index into the fleet; none: all backends together.
+    pub backend: Option<usize>,
+    /// A reading may be so much older than the moment at which it was asked for.
+    pub age_us: u64,
+    /// What its readings hold.
+    pub shows: Shows,
+}
+
+/// One reading, and between which moments of the driver's clock its values were true.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Look {
+    span: Span,
+    asked_us: u64,
+    answered_us: u64,
+    counts: Counts,
+}
+
+/// What was there before the first session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Base {
+    counts: Counts,
+    /// Fewest and most live sessions.
+    active: (i64, i64),
+    looks: u64,
+    /// It moved although no session of this run was there.
+    moved: bool,
+}
+
+/// Sessions that need no further look, as sums.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Folded {
+    accepted: u64,
+    attempted: u64,
+    must: BTreeMap<Outcome, u64>,
+    may: BTreeMap<Outcome, u64>,
+}
+
+/// A difference that lasts.
+#[derive(Debug, Default)]
+struct Persistent {
+    recent: VecDeque<(u64, u64)>,
+    /// The most that lasted.
+    most: u64,
+}
+
+impl Persistent {
+    /// A look at this moment showed so much; `span_us` is how long it must last.
+    fn push(&mut self, at_us: u64, size: u64, span_us: u64) {
+        if size == 0 {
+            self.recent.clear();
+            return;
+        }
+        self.recent.push_back((at_us, size));
+        // One that is old enough stays.
+        while self.recent.len() > 2 && self.recent.get(1).is_some_and(|(at, _)| at.saturating_add(span_us) <= at_us) {
+            self.recent.pop_front();
+        }
+        self.most = self.most.max(self.lasting(span_us));
+    }
+
+    /// What has lasted up to the last look.
+    fn lasting(&self, span_us: u64) -> u64 {
+        match (self.recent.front(), self.recent.back()) {
+            (Some((from, _)), Some((to, _))) if self.recent.len() > 1 && to.saturating_sub(*from) >= span_us => {
+                self.recent.iter().map(|(_, size)| *size).min().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// How one source is doing.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are learnt one by one, not states of one machine")]
+pub(super) struct Totals {
+    pub(super) config: TotalsConfig,
+    pub(super) watch: Watch,
+    samples: u64,
+    base: Option<Base>,
+    /// The first look came when sessions were there already.
+    baseless: bool,
+    last: Option<Look>,
+    before: Option<Look>,
+    /// Sessions accepted up to the first moment were another process's, those from the second on are this one's.
+    epoch: Option<(u64, u64)>,
+    /// Sessions of processes that are gone.
+    written_off: u64,
+    /// Kills that the plan made and no look has followed yet.
+    kills: Vec<u64>,
+    /// Why not everything is proven, the first few reasons.
+    breaks: Vec<String>,
+    /// From then on its numbers say nothing that can be held against the book.
+    broken: bool,
+    folded: Folded,
+    short: Persistent,
+    excess: Persistent,
+    /// Sessions that are known to stay counted, and since when.
+    ghosts: (u64, u64),
+    /// Its numbers have moved since the first session.
+    moved: bool,
+    /// That of live sessions has; with other traffic: beyond what others vary.
+    stood_out: bool,
+    /// Fewer than ours and those from before the run.
+    fewer: Persistent,
+}
+
+/// Reasons that are kept.
+const MAX_BREAKS: usize = 8;
+
+/// Which number that only grows went down, in words.
+fn falls(was: &Counts, is: &Counts) -> String {
+    let all = [("started", was.started, is.started), ("ended", was.ended, is.ended), ("rejected", was.rejected, is.rejected)];
+    let fell = all.iter().find_map(|(name, was, is)| Some((name, (*was)?, (*is)?)).filter(|(_, was, is)| is < was));
+    fell.map_or_else(
+        || "a number that only grows went down".to_owned(),
+        |(name, was, is)| format!("`{name}`, which only grows, went from {was} down to {is}"),
+    )
+}
+
+impl Totals {
+    pub(super) fn new(config: TotalsConfig) -> Self {
+        Self {
+            config,
+            watch: Watch::default(),
+            samples: 0,
+            base: None,
+            baseless: false,
+            last: None,
+            before: None,
+            epoch: None,
+            written_off: 0,
+            kills: Vec::new(),
+            breaks: Vec::new(),
+            broken: false,
+            folded: Folded::default(),
+            short: Persistent::default(),
+            excess: Persistent::default(),
+            ghosts: (0, 0),
+            moved: false,
+            stood_out: false,
+            fewer: Persistent::default(),
+        }
+    }
+
+    /// The session is, or may be, in these sums.
+    pub(super) fn covers(&self, session: &Session) -> bool {
+        self.config.backend.is_none_or(|backend| session.may_be_at(backend))
+    }
+
+    /// The plan kills the process.
+    pub(super) fn killed(&mut self, at_us: u64) {
+        self.kills.push(at_us);
+    }
+
+    /// Live sessions as last read.
+    pub(super) fn active(&self) -> i64 {
+        self.last.as_ref().map_or(0, |look| look.counts.active)
+    }
+
+    /// Sessions that are over and still counted, at the last look.
+    pub(super) fn suspected(&self) -> u64 {
+        self.excess.recent.back().map_or(0, |(_, size)| *size)
+    }
+
+    /// How long an excess must last until it is no variation of others' sessions.
+    fn excess_span_us(&self, config: &LedgerConfig) -> u64 {
+        if self.config.shows.other_traffic { config.settle_us / 4 * 3 } else { 0 }
+    }
+
+    /// Takes a look in; the book knows everything up to its time.
+    pub(super) fn take(&mut self, sample: TotalsSample, book: &mut Book, config: &LedgerConfig, faults: &mut Faults) {
+        self.samples += 1;
+        self.watch.answered(sample.answered_at_us, config);
+        let oldest = sample.counts.time_us.map_or(sample.asked_at_us, |at| at.min(sample.asked_at_us));
+        let span = Span { from_us: oldest.saturating_sub(self.config.age_us), to_us: sample.answered_at_us };
+        let look = Look { span, asked_us: sample.asked_at_us, answered_us: sample.answered_at_us, counts: sample.counts };
+        let touched = book.first_attempt_of(self.config.backend).is_some_and(|at| at <= look.span.to_us);
+        if self.base.is_none() {
+            self.baseless = touched;
+        }
+        if !touched || self.base.is_none() {
+            self.learn(&look.counts);
+            self.before = self.last.replace(look);
+            return;
+        }
+        self.look_for_restart(&look, book);
+        if self.broken {
+            self.before = self.last.replace(look);
+        } else {
+            self.judge(look, book, config, faults);
+        }
+    }
+
+    /// Nobody of ours is there yet.
+    fn learn(&mut self, counts: &Counts) {
+        let base = self.base.get_or_insert_with(|| Base {
+            counts: counts.clone(),
+            active: (counts.active, counts.active),
+            looks: 0,
+            moved: false,
+        });
+        base.looks += 1;
+        base.moved |= !counts.stands_still(&base.counts) || counts.boot != base.counts.boot;
+        base.active = (base.active.0.min(counts.active), base.active.1.max(counts.active));
+        base.counts = counts.clone();
+    }
+
+    fn look_for_restart(&mut self, look: &Look, book: &Book) {
+        let Some(last) = &self.last else { return };
+        let killed = self.kills.iter().any(|at| *at <= look.asked_us);
+        let (was, is) = (&last.counts, &look.counts);
+        let renamed = was.boot.is_some() && is.boot.is_some() && was.boot != is.boot;
+        let fell = is.runs_backwards(was);
+        if !(killed || renamed || fell) {
+            return;
+        }
+        let label = &self.config.name;
+        let why = if self.config.backend.is_none() {
+            self.broken = true;
+            Some("one of the processes behind the sum began anew, and what it had counted is lost in it".to_owned())
+        } else if fell && !renamed && !killed && is.boot.is_some() && was.boot.is_some() {
+            self.broken = true;
+            let example = falls(was, is);
+            Some(format!("{example} in one and the same process, so that it proves nothing: do several processes answer there in turn?"))
+        } else if killed {
+            None
+        } else {
+            let how = if renamed { "another process answers".to_owned() } else { falls(was, is) };
+            Some(format!("{how}, so the backend was started anew: what it had counted before that cannot be checked any more"))
+        };
+        if let Some(why) = why.filter(|_| self.breaks.len() < MAX_BREAKS) {
+            self.breaks.push(format!("{label}: {why}"));
+        }
+        if self.broken {
+            return;
+        }
+        let (all, last_from_us) = (bounds(book, self, last.span), last.span.from_us);
+        self.kills.retain(|at| *at > look.asked_us);
+        self.written_off += all.accepted;
+        self.epoch = Some((last_from_us, look.span.to_us));
+        self.base = Some(Base { looks: 1, ..Base::default() });
+        self.folded = Folded::default();
+        self.short.recent.clear();
+        self.excess.recent.clear();
+        self.fewer.recent.clear();
+        self.ghosts = (0, 0);
+    }
+
+    /// Least and most that others may have there.
+    fn of_others(&self) -> (i64, i64) {
+        let Some(base) = &self.base else { return (0, 0) };
+        let (low, high) = base.active;
+        let varies = self.config.shows.other_traffic;
+        // Sessions of others may end in the run; a gauge that is below zero stays so.
+        let floor = if varies || low > 0 { 0.min(low) } else { low };
+        (floor, if varies { high.saturating_add(high - low) } else { high })
+    }
+
+    /// So many since the base.
+    fn since(&self, pick: impl Fn(&Counts) -> Option<u64>, counts: &Counts) -> Option<u64> {
+        let before = self.base.as_ref().and_then(|base| pick(&base.counts)).unwrap_or(0);
+        pick(counts).map(|now| now.saturating_sub(before))
+    }
+
+    fn judge(&mut self, look: Look, book: &mut Book, config: &LedgerConfig, faults: &mut Faults) {
+        let b = bounds(book, self, look.span).with_windows(book, self, look.span, config);
+        let (floor, ceiling) = self.of_others();
+        let active = look.counts.active;
+        if active < floor.min(0) {
+            faults.negative += 1;
+            faults.lowest = faults.lowest.min(active);
+        }
+        // What was never added, or is not yet, is missing for another reason.
+        let unadded = self.since(|counts| counts.started, &look.counts).map_or(0, |started| b.attempted.saturating_sub(started));
+        let short = (b.sure as i64).saturating_add(floor).saturating_sub(active).saturating_sub(unadded as i64).max(0) as u64;
+        let excess = active.saturating_sub(ceiling).saturating_sub(b.possible as i64).max(0) as u64;
+        let excess = if self.may_hold_untold(look.span, book, config) { 0 } else { excess };
+        self.short.push(look.span.to_us, short, config.grace_us);
+        self.excess.push(look.span.to_us, excess, self.excess_span_us(config));
+        if short > 0 {
+            faults.short_samples += 1;
+            faults.short_most = faults.short_most.max(short);
+        }
+        if let Some(base) = &self.base {
+            self.moved |= !look.counts.stands_still(&base.counts);
+            self.stood_out |= if self.config.shows.other_traffic { active > ceiling } else { active != base.counts.active };
+            let fewer = base.active.0.saturating_add(b.sure as i64).saturating_sub(active).saturating_sub(unadded as i64).max(0) as u64;
+            self.fewer.push(look.span.to_us, fewer, config.grace_us);
+        }
+        let beyond = active.saturating_sub(ceiling).saturating_sub(b.live() as i64);
+        if beyond <= 0 {
+            self.ends_agree(book, &look, 0);
+        } else if beyond <= self.ghosts.0 as i64 {
+            // Ghosts that are known stay, and hide no later end. Which of the earlier ends they are, nobody knows.
+            self.ends_agree(book, &look, self.ghosts.1);
+        }
+        let lasting = self.excess.lasting(self.excess_span_us(config));
+        if lasting != self.ghosts.0 {
+            self.ghosts = (lasting, if lasting > self.ghosts.0 { look.span.to_us } else { self.ghosts.1 });
+        }
+        self.before = self.last.replace(look);
+    }
+
+    /// A killed worker may have had more sessions than it told of, and they are not over for the backend yet.
+    fn may_hold_untold(&self, span: Span, book: &Book, config: &LedgerConfig) -> bool {
+        book.losses().iter().any(|loss| {
+            let from_us = loss.known_to_us.values().copied().min().unwrap_or(loss.at_us);
+            from_us < span.to_us && self.watch.watched_us(loss.at_us, span.from_us) <= config.windows.of(EndKind::KillWorker)
+        })
+    }
+
+    /// The first look that agrees tells of every end before it, from this moment on.
+    fn ends_agree(&self, book: &mut Book, look: &Look, from_us: u64) {
+        let covered = |s: &&mut Session| self.covers(s) && s.accepted.is_some();
+        for session in book.sessions.values_mut().filter(covered) {
+            if session.over.is_some_and(|over| (from_us..look.span.from_us).contains(&over.at_us)) {
+                session.agreed_us.get_or_insert(look.answered_us);
+            }
+        }
+    }
+
+    /// Sessions that no later look can show, to be folded.
+    pub(super) fn sweep(&mut self, book: &Book, config: &LedgerConfig, convergence: &mut Convergence) -> Vec<PlanIndex> {
+        let Some(from_us) = self.last.as_ref().map(|look| look.span.from_us) else { return Vec::new() };
+        let mut done = Vec::new();
+        for (index, session) in &book.sessions {
+            let Some(over) = session.over.filter(|_| self.covers(session) && session.accepted.is_some()) else { continue };
+            let quiet = over.at_us.saturating_add(2 * config.grace_us) < from_us;
+            let watched_us = self.watch.watched_us(over.at_us, from_us);
+            if !quiet || watched_us <= reconcile::window_us(session, config) + config.grace_us {
+                continue;
+            }
+            reconcile::count_killed(session, convergence);
+            if let (Some(end), Some(agreed_us)) = (reconcile::row(session), session.agreed_us) {
+                convergence.detected(end, over.at_us, agreed_us);
+            }
+            self.fold(session);
+            done.push(*index);
+        }
+        done
+    }
+
+    fn fold(&mut self, session: &Session) {
+        let mut one = Bounds::default();
+        one.count(session, self.epoch, Span { from_us: u64::MAX, to_us: u64::MAX });
+        self.folded.accepted += one.accepted;
+        self.folded.attempted += one.attempted;
+        for (sums, more) in [(&mut self.folded.must, one.must), (&mut self.folded.may, one.may)] {
+            for (outcome, count) in more {
+                *sums.entry(outcome).or_default() += count;
+            }
+        }
+    }
+}

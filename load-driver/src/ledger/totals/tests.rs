@@ -1,0 +1,372 @@
+//! What sums prove: silent on a clean backend whatever they hold, each defect named, and no pass where nothing was seen.
+
+use proto::{frame::Outcome, ids::PlanIndex};
+
+use super::*;
+use crate::{
+    ledger::{
+        BackendConfig, Confidence, DefectName, Finish, Judgement, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId, Verdict,
+        Windows,
+    },
+    plan::Protocol,
+};
+
+const T0: u64 = 1_700_000_000_000_000;
+const MS: u64 = 1_000;
+const SOURCE: SourceId = SourceId { worker: 0, shard: 0 };
+
+fn everything() -> Shows {
+    Shows { started: true, ended: true, outcomes: Outcome::ALL.to_vec(), rejected: true, boot: true, ..Shows::default() }
+}
+
+/// A run of one backend, told in milliseconds.
+struct Story {
+    ledger: Ledger,
+    now: u64,
+    boot: &'static str,
+    counts: Counts,
+    told: u64,
+}
+
+impl Story {
+    fn of(shows: Shows) -> Self {
+        let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: false, fresh: false }]);
+        config.windows = Windows::default();
+        config.totals = vec![TotalsConfig { name: "backend 0".to_owned(), backend: Some(0), age_us: 0, shows }];
+        let mut ledger = Ledger::new(config);
+        ledger.open(SOURCE, T0);
+        Self { ledger, now: 0, boot: "1", counts: Counts::default(), told: 0 }
+    }
+
+    fn say(&mut self, index: u64, event: LedgerEvent) {
+        let at_us = T0 + self.now * MS;
+        self.ledger.entries(SOURCE, vec![LedgerEntry { index: PlanIndex(index), at_us, event }], at_us);
+    }
+
+    /// Sessions of these numbers begin, as the driver sees it.
+    fn begin(&mut self, numbers: std::ops::Range<u64>) {
+        for index in numbers {
+            let client_ref = format!("run-{index}");
+            self.say(index, LedgerEvent::Scheduled { scenario: 0, protocol: Protocol::Websocket, end: EndKind::Cancel, client_ref });
+            self.say(index, LedgerEvent::Attempted { backend: Some(0), report_age_us: None });
+            let boot_id = self.boot.to_owned();
+            self.say(index, LedgerEvent::Accepted { session_id: format!("s{index}"), backend_id: String::new(), boot_id });
+        }
+    }
+
+    fn end(&mut self, numbers: std::ops::Range<u64>) {
+        for index in numbers {
+            self.say(index, LedgerEvent::Ended { finish: Finish::Forced(EndKind::Cancel) });
+        }
+    }
+
+    /// Time goes on, with a look every 100 ms that shows these live sessions; others come and go by `vary` from look to look.
+    fn pass(&mut self, ms: u64, active: i64, vary: i64) {
+        let until = self.now + ms;
+        while self.now < until {
+            self.now += 100;
+            self.told += 1;
+            let at_us = T0 + self.now * MS;
+            let active = active + if self.told.is_multiple_of(2) { vary } else { 0 };
+            let counts = Counts { active, boot: Some(self.boot.to_owned()), ..self.counts.clone() };
+            self.ledger.entries(SOURCE, Vec::new(), at_us);
+            self.ledger.totals(TotalsSample { source: 0, asked_at_us: at_us, answered_at_us: at_us + 5 * MS, counts });
+        }
+    }
+
+    fn close(mut self) -> Verdict {
+        self.ledger.source_done(SOURCE);
+        self.ledger.verdict()
+    }
+}
+
+fn found(verdict: &Verdict) -> Vec<(DefectName, u64)> {
+    verdict.findings.iter().map(|finding| (finding.name, finding.size)).collect()
+}
+
+#[track_caller]
+fn unverified(verdict: &Verdict, because: &str) {
+    assert_eq!(verdict.judgement, Judgement::Unverified, "{verdict:#?}");
+    assert!(verdict.findings[0].evidence.contains(because), "{:?}", verdict.findings);
+}
+
+/// Ten sessions of five seconds, whose count is told rightly but for `wrong` at the end.
+fn ten(shows: Shows, others: (i64, i64), wrong: i64) -> Verdict {
+    let (base, vary) = others;
+    let mut story = Story::of(shows);
+    story.pass(1_000, base, vary);
+    story.begin(0..10);
+    story.pass(5_000, base + 10, vary);
+    story.end(0..10);
+    story.pass(15_000, base + wrong, vary);
+    story.close()
+}
+
+#[test]
+fn live_sessions_alone_prove_ghosts_and_false_capacity() {
+    for (wrong, expected) in [(0, vec![]), (3, vec![(DefectName::Ghost, 3)]), (-2, vec![(DefectName::FalseCapacity, 2)])] {
+        let verdict = ten(Shows::default(), (0, 0), wrong);
+        assert_eq!(found(&verdict), expected);
+        assert_eq!(verdict.confidence, Some(Confidence::Totals));
+        assert!(verdict.cannot_see.iter().any(|line| line.contains("no `started`")), "{:?}", verdict.cannot_see);
+    }
+}
+
+#[test]
+fn a_gauge_that_stops_at_zero_shows_false_capacity_while_it_lasts() {
+    let mut story = Story::of(Shows::default());
+    story.pass(500, 0, 0);
+    story.begin(0..10);
+    story.pass(2_000, 10, 0);
+    story.end(0..3);
+    // Each of the three took another with it.
+    story.pass(6_000, 4, 0);
+    story.end(3..10);
+    story.pass(15_000, 0, 0);
+    let verdict = story.close();
+    assert_eq!(found(&verdict), [(DefectName::FalseCapacity, 3)], "{verdict:#?}");
+}
+
+#[test]
+fn what_others_had_before_is_subtracted_and_what_of_it_ends_is_ambiguous() {
+    assert_eq!(found(&ten(Shows::default(), (40, 0), 0)), []);
+    assert_eq!(ten(Shows::default(), (40, 0), 0).confidence, Some(Confidence::WithOtherTraffic));
+    assert_eq!(found(&ten(Shows::default(), (40, 0), 4)), [(DefectName::Ghost, 4)]);
+    unverified(&ten(Shows::default(), (40, 0), -4), "4 sessions fewer than ours");
+    // A count that is below zero from the first is no others' session.
+    assert_eq!(found(&ten(Shows::default(), (-5, 0), 0)), []);
+    assert_eq!(found(&ten(Shows::default(), (-5, 0), -2)), [(DefectName::FalseCapacity, 2)]);
+}
+
+#[test]
+fn others_that_come_and_go_must_be_told_of() {
+    unverified(&ten(Shows::default(), (40, 2), 0), "other_traffic: true");
+    let shared = Shows { other_traffic: true, ..Shows::default() };
+    let clean = ten(shared.clone(), (40, 2), 0);
+    assert_eq!((found(&clean), clean.confidence), (vec![], Some(Confidence::WithOtherTraffic)));
+    // As much as they vary may be theirs; what lasts beyond it is not.
+    let verdict = ten(shared.clone(), (40, 2), 9);
+    assert_eq!(found(&verdict), [(DefectName::Ghost, 5)], "40 to 42, and 2 of variation: {verdict:#?}");
+    assert!(verdict.findings[0].evidence.contains("40 to 42"), "{:?}", verdict.findings);
+    assert_eq!(found(&ten(shared, (40, 2), 2)), []);
+}
+
+#[test]
+fn with_others_what_began_beyond_ours_is_theirs() {
+    let story = |shared: bool, started: u64| {
+        let mut story = Story::of(Shows { started: true, other_traffic: shared, ..Shows::default() });
+        story.counts.started = Some(7);
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        story.counts.started = Some(7 + started);
+        story.pass(5_000, 10, 0);
+        story.end(0..10);
+        story.pass(15_000, 0, 0);
+        story.close()
+    };
+    assert_eq!(found(&story(true, 15)), []);
+    assert_eq!(found(&story(false, 15)), [(DefectName::UnknownSessions, 5)]);
+    assert_eq!(found(&story(true, 8)), [(DefectName::Lost, 2)]);
+    assert_eq!(found(&story(false, 8)), [(DefectName::Lost, 2)]);
+    assert_eq!(found(&story(false, 10)), []);
+}
+
+#[test]
+fn ends_tell_a_double_decrement_and_a_wrong_outcome() {
+    let story = |cancelled: u64, completed: u64, active: i64, rejected: u64| {
+        let mut story = Story::of(everything());
+        let zero = Counts {
+            started: Some(0),
+            ended: Some(0),
+            rejected: Some(0),
+            outcomes: Outcome::ALL.map(|outcome| (outcome, 0)).into(),
+            ..Counts::default()
+        };
+        story.counts = zero.clone();
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        story.counts.started = Some(10);
+        story.pass(3_000, 10, 0);
+        story.end(0..10);
+        story.counts.ended = Some(cancelled + completed);
+        story.counts.outcomes.insert(Outcome::Cancelled, cancelled);
+        story.counts.outcomes.insert(Outcome::Completed, completed);
+        story.counts.rejected = Some(rejected);
+        story.pass(15_000, active, 0);
+        story.close()
+    };
+    assert_eq!(found(&story(10, 0, 0, 0)), []);
+    assert_eq!(found(&story(13, 0, -3, 0)), [(DefectName::DoubleDecrement, 3)]);
+    assert_eq!(found(&story(13, 0, -3, 5)), [(DefectName::FalseCapacity, 3)], "it may have been the refusals");
+    assert_eq!(found(&story(6, 4, 0, 0)), [(DefectName::WrongOutcome, 4)]);
+    assert_eq!(found(&story(7, 0, 3, 0)), [(DefectName::Ghost, 3)]);
+}
+
+#[test]
+fn what_never_moves_proves_nothing() {
+    // The gauge of another program, or a page from a cache.
+    let mut story = Story::of(everything());
+    story.pass(1_000, 5, 0);
+    story.begin(0..10);
+    story.pass(1_000, 5, 0);
+    story.end(0..10);
+    story.pass(15_000, 5, 0);
+    unverified(&story.close(), "never moved");
+    // Without sessions there is nothing to move.
+    let mut story = Story::of(everything());
+    story.pass(1_000, 5, 0);
+    assert_eq!(story.close().judgement, Judgement::Agree);
+}
+
+#[test]
+fn a_gauge_that_is_another_programs_proves_nothing_whatever_it_does() {
+    // It moves, but not with us; what began is told rightly.
+    let story = |shows: Shows, base: i64, vary: i64, live: i64| {
+        let mut story = Story::of(shows);
+        story.counts.started = Some(0);
+        story.pass(1_000, base, vary);
+        story.begin(0..10);
+        story.counts.started = Some(10);
+        story.pass(5_000, live, vary);
+        story.end(0..10);
+        story.pass(15_000, base, vary);
+        story.close()
+    };
+    let started = || Shows { started: true, ..Shows::default() };
+    unverified(&story(Shows { other_traffic: true, ..started() }, 40, 2, 41), "never stood out");
+    unverified(&story(started(), 40, 0, 41), "fewer than ours and the 40 from before");
+    assert_eq!(found(&story(started(), 0, 0, 0)), [(DefectName::FalseCapacity, 10)], "it is another number that moves");
+    assert_eq!(found(&story(started(), 40, 0, 50)), []);
+}
+
+#[test]
+fn sessions_that_no_look_can_have_seen_prove_nothing_of_the_live_ones() {
+    let mut story = Story::of(Shows { started: true, ..Shows::default() });
+    story.counts.started = Some(0);
+    story.pass(1_000, 0, 0);
+    story.now += 20;
+    story.begin(0..10);
+    story.now += 20;
+    story.end(0..10);
+    story.now += 60;
+    story.counts.started = Some(10);
+    story.pass(15_000, 0, 0);
+    unverified(&story.close(), "live for too short a time to be seen");
+}
+
+#[test]
+fn a_source_that_falls_silent_proves_nothing() {
+    let mut story = Story::of(Shows::default());
+    story.pass(1_000, 0, 0);
+    story.begin(0..10);
+    story.pass(5_000, 10, 0);
+    story.end(0..10);
+    story.now += 15_000;
+    story.ledger.totals_gap(0, T0 + story.now * MS, "HTTP 503");
+    unverified(&story.close(), "HTTP 503");
+    unverified(&Story::of(Shows::default()).close(), "never answered");
+}
+
+#[test]
+fn an_old_reading_is_no_reading_of_now() {
+    // True five seconds ago: whoever is asked then knows nothing of the end.
+    let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: false, fresh: false }]);
+    config.totals = vec![TotalsConfig { name: "backend 0".to_owned(), backend: Some(0), age_us: 5_000 * MS, shows: Shows::default() }];
+    let mut story = Story::of(Shows::default());
+    story.ledger = Ledger::new(config);
+    story.ledger.open(SOURCE, T0);
+    story.pass(1_000, 0, 0);
+    story.begin(0..10);
+    // Late by as much as it may be: no finding.
+    story.pass(4_000, 0, 0);
+    story.pass(4_000, 10, 0);
+    story.end(0..10);
+    story.pass(4_500, 10, 0);
+    assert!(!story.ledger.settled(T0 + story.now * MS));
+    story.pass(10_000, 0, 0);
+    assert_eq!(found(&story.close()), []);
+}
+
+#[test]
+fn a_restart_is_told_apart_from_a_loss() {
+    let story = |boots: bool, killed: bool| {
+        let mut story = Story::of(Shows { started: true, boot: boots, ..Shows::default() });
+        story.counts.started = Some(50);
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        story.counts.started = Some(60);
+        story.pass(3_000, 10, 0);
+        if killed {
+            story.ledger.backend_killed(0, "1", T0 + (story.now + 10) * MS);
+        }
+        story.now += 50;
+        story.end(0..10);
+        story.counts.started = Some(0);
+        if boots {
+            story.boot = "2";
+        }
+        story.pass(1_000, 0, 0);
+        story.begin(10..14);
+        story.counts.started = Some(4);
+        story.pass(3_000, 4, 0);
+        story.end(10..14);
+        story.pass(15_000, 0, 0);
+        story.close()
+    };
+    unverified(&story(true, false), "another process answers");
+    // One and the same name, and a number that only grows fell.
+    unverified(&story(false, false), "in one and the same process");
+    let planned = story(true, true);
+    assert_eq!(found(&planned), [], "{planned:#?}");
+    assert!(planned.notes.iter().any(|note| note.contains("10 sessions are written off")), "{:?}", planned.notes);
+}
+
+#[test]
+fn without_a_name_of_the_process_a_fall_is_a_restart() {
+    let mut story = Story::of(Shows { started: true, ..Shows::default() });
+    let pass = |story: &mut Story, ms: u64, active: i64, started: u64| {
+        for _ in 0..ms / 100 {
+            story.now += 100;
+            let at_us = T0 + story.now * MS;
+            story.ledger.entries(SOURCE, Vec::new(), at_us);
+            let counts = Counts { active, started: Some(started), ..Counts::default() };
+            story.ledger.totals(TotalsSample { source: 0, asked_at_us: at_us, answered_at_us: at_us + 5 * MS, counts });
+        }
+    };
+    pass(&mut story, 1_000, 0, 50);
+    story.begin(0..10);
+    pass(&mut story, 3_000, 10, 60);
+    story.end(0..10);
+    pass(&mut story, 15_000, 0, 0);
+    unverified(&story.close(), "`started`, which only grows, went from 60 down to 0, so the backend was started anew");
+}
+
+#[test]
+fn a_sum_of_which_a_part_began_anew_proves_nothing() {
+    let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: false, fresh: false }; 2]);
+    config.totals = vec![TotalsConfig { name: "all backends".to_owned(), backend: None, age_us: 0, shows: everything() }];
+    let mut story = Story::of(Shows::default());
+    story.ledger = Ledger::new(config);
+    story.ledger.open(SOURCE, T0);
+    story.pass(1_000, 0, 0);
+    story.begin(0..10);
+    story.pass(3_000, 10, 0);
+    story.boot = "2";
+    story.pass(3_000, 4, 0);
+    story.end(0..10);
+    story.pass(15_000, 0, 0);
+    unverified(&story.close(), "behind the sum began anew");
+}
+
+#[test]
+fn what_lasts_is_the_least_of_its_time() {
+    let mut lasting = Persistent::default();
+    for (at, size) in [(0, 4), (1, 9), (2, 5), (3, 6)] {
+        lasting.push(at, size, 3);
+    }
+    assert_eq!((lasting.most, lasting.lasting(3)), (4, 4));
+    lasting.push(4, 6, 3);
+    assert_eq!(lasting.most, 5);
+    lasting.push(5, 0, 3);
+    assert_eq!((lasting.most, lasting.lasting(3)), (5, 0));
+}

@@ -1,0 +1,318 @@
+//! Faults that the run makes on purpose, at times that the profile names.
+
+use std::time::Duration;
+
+use proto::time::Micros;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One fault.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fault {
+    /// Position in the timeline: names it in the results, and seeds the choice of whom it strikes.
+    pub number: u16,
+    /// Run time at which it begins.
+    pub at: Micros,
+    /// How long it lasts; zero for what happens in a moment.
+    pub duration: Duration,
+    /// What happens.
+    pub kind: FaultKind,
+    /// To whom.
+    pub target: FaultTarget,
+    /// Share of the sessions, or connections, of the target that it strikes.
+    pub fraction: f64,
+}
+
+/// To whom a fault happens: all that hold of what is named.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FaultTarget {
+    /// Only this backend (index into the fleet), its connections or its sessions; none: all.
+    pub backend: Option<usize>,
+    /// Only sessions of this scenario (index into the plan), or its worker; none: all.
+    pub scenario: Option<u16>,
+}
+
+/// What happens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FaultKind {
+    /// All that is sent, either way, arrives so much later.
+    Delay {
+        /// Always.
+        delay: Duration,
+        /// And up to so much more, drawn anew for each piece; order is kept.
+        jitter: Duration,
+    },
+    /// Nothing passes; all of it comes when the fault is over.
+    Stall,
+    /// No more than so many bytes a second each way, for each connection.
+    Bandwidth {
+        /// Bytes a second.
+        bytes_per_s: u64,
+    },
+    /// As lost packets look over TCP: in each period nothing passes for a while, then all of it at once.
+    Gaps {
+        /// Nothing passes for so long,
+        gap: Duration,
+        /// once in so long.
+        period: Duration,
+    },
+    /// What is sent vanishes, and nobody hears of it.
+    Blackhole,
+    /// Connections are reset on both sides.
+    Reset,
+    /// `SIGSTOP`, then `SIGCONT`: of a backend that the run started, or of a scenario's worker.
+    Stop,
+    /// `kill -9`, and a start on the same ports with a new boot id.
+    KillBackend {
+        /// It stays dead for so long.
+        dead_for: Duration,
+    },
+    /// The backend is told to drain; it is started anew after the duration.
+    Drain,
+    /// The backend has no more CPU than this.
+    Cpu {
+        /// Cores.
+        cores: f64,
+    },
+    /// The session ends so, at once.
+    End(super::EndKind),
+    /// Cancel, reset and deadline of one session in the same moment.
+    Race,
+    /// The caller does not read.
+    SlowReader,
+    /// Every session struck is reset, and comes back after a backoff.
+    ReconnectStorm {
+        /// Before the first try; doubled with every try that fails.
+        backoff: Duration,
+        /// Up to so much is added, drawn for each try.
+        jitter: Duration,
+    },
+    /// Connections that never become sessions.
+    Churn {
+        /// New ones a second.
+        rate: f64,
+    },
+    /// Queueing discipline of the kernel on the way to the backend: `netem` with delay and loss. Needs root and the module.
+    Netem {
+        /// One way.
+        delay: Duration,
+        /// Share of packets.
+        loss: f64,
+    },
+    /// Bandwidth by the kernel's `tbf`, in the backend's network namespace. Needs root.
+    Tbf {
+        /// Bytes a second.
+        bytes_per_s: u64,
+    },
+    /// Packets to and from the backend are dropped by `nft`, in its network namespace. Needs root.
+    NftDrop,
+    /// Sockets of the backend are destroyed by `ss -K`, in its network namespace. Needs root.
+    SocketKill,
+}
+
+/// The word for a kind in profiles and tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "see `FaultKind`")]
+pub enum FaultName {
+    Delay,
+    Stall,
+    Bandwidth,
+    Gaps,
+    Blackhole,
+    Reset,
+    Stop,
+    KillBackend,
+    Drain,
+    Cpu,
+    Cancel,
+    TcpFin,
+    TcpRst,
+    HalfOpen,
+    Race,
+    SlowReader,
+    ReconnectStorm,
+    Churn,
+    Netem,
+    Tbf,
+    NftDrop,
+    SocketKill,
+}
+
+/// Who makes a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    /// The relay between the driver and the backends.
+    Relay,
+    /// The kernel, in the network namespace of the backend. Needs root.
+    Namespace,
+    /// The controller, on processes and from outside of sessions.
+    Controller,
+    /// The shards, on their own sessions, by themselves: they have the plan.
+    Shards,
+}
+
+impl FaultName {
+    /// In the order of every table.
+    pub const ALL: [Self; 22] = [
+        Self::Delay,
+        Self::Stall,
+        Self::Bandwidth,
+        Self::Gaps,
+        Self::Blackhole,
+        Self::Reset,
+        Self::Stop,
+        Self::KillBackend,
+        Self::Drain,
+        Self::Cpu,
+        Self::Cancel,
+        Self::TcpFin,
+        Self::TcpRst,
+        Self::HalfOpen,
+        Self::Race,
+        Self::SlowReader,
+        Self::ReconnectStorm,
+        Self::Churn,
+        Self::Netem,
+        Self::Tbf,
+        Self::NftDrop,
+        Self::SocketKill,
+    ];
+
+    /// As in profiles and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Delay => "delay",
+            Self::Stall => "stall",
+            Self::Bandwidth => "bandwidth",
+            Self::Gaps => "gaps",
+            Self::Blackhole => "blackhole",
+            Self::Reset => "reset",
+            Self::Stop => "stop",
+            Self::KillBackend => "kill_backend",
+            Self::Drain => "drain",
+            Self::Cpu => "cpu",
+            Self::Cancel => "cancel",
+            Self::TcpFin => "tcp_fin",
+            Self::TcpRst => "tcp_rst",
+            Self::HalfOpen => "half_open",
+            Self::Race => "race",
+            Self::SlowReader => "slow_reader",
+            Self::ReconnectStorm => "reconnect_storm",
+            Self::Churn => "churn",
+            Self::Netem => "netem",
+            Self::Tbf => "tbf",
+            Self::NftDrop => "nft_drop",
+            Self::SocketKill => "socket_kill",
+        }
+    }
+
+    /// Who makes it.
+    pub const fn maker(self) -> Maker {
+        match self {
+            Self::Delay | Self::Stall | Self::Bandwidth | Self::Gaps | Self::Blackhole | Self::Reset => Maker::Relay,
+            Self::Netem | Self::Tbf | Self::NftDrop | Self::SocketKill => Maker::Namespace,
+            Self::Stop | Self::KillBackend | Self::Drain | Self::Cpu | Self::Churn => Maker::Controller,
+            Self::Cancel | Self::TcpFin | Self::TcpRst | Self::HalfOpen | Self::Race | Self::SlowReader | Self::ReconnectStorm => {
+                Maker::Shards
+            }
+        }
+    }
+
+    /// It happens in a moment and has no duration.
+    pub const fn is_momentary(self) -> bool {
+        matches!(
+            self,
+            Self::Reset
+                | Self::KillBackend
+                | Self::Cancel
+                | Self::TcpFin
+                | Self::TcpRst
+                | Self::HalfOpen
+                | Self::Race
+                | Self::ReconnectStorm
+                | Self::SocketKill
+        )
+    }
+}
+
+impl FaultKind {
+    /// Its word.
+    pub const fn name(&self) -> FaultName {
+        use super::EndKind;
+        match self {
+            Self::Delay { .. } => FaultName::Delay,
+            Self::Stall => FaultName::Stall,
+            Self::Bandwidth { .. } => FaultName::Bandwidth,
+            Self::Gaps { .. } => FaultName::Gaps,
+            Self::Blackhole => FaultName::Blackhole,
+            Self::Reset => FaultName::Reset,
+            Self::Stop => FaultName::Stop,
+            Self::KillBackend { .. } | Self::End(EndKind::KillBackend) => FaultName::KillBackend,
+            Self::Drain => FaultName::Drain,
+            Self::Cpu { .. } => FaultName::Cpu,
+            Self::End(EndKind::TcpFin) => FaultName::TcpFin,
+            Self::End(EndKind::TcpRst) => FaultName::TcpRst,
+            Self::End(EndKind::HalfOpen) => FaultName::HalfOpen,
+            Self::End(EndKind::Graceful | EndKind::Cancel | EndKind::KillWorker) => FaultName::Cancel,
+            Self::Race => FaultName::Race,
+            Self::SlowReader => FaultName::SlowReader,
+            Self::ReconnectStorm { .. } => FaultName::ReconnectStorm,
+            Self::Churn { .. } => FaultName::Churn,
+            Self::Netem { .. } => FaultName::Netem,
+            Self::Tbf { .. } => FaultName::Tbf,
+            Self::NftDrop => FaultName::NftDrop,
+            Self::SocketKill => FaultName::SocketKill,
+        }
+    }
+}
+
+impl Fault {
+    /// Run time at which it is over.
+    pub fn ends_at(&self) -> Micros {
+        self.at + self.duration
+    }
+
+    /// Whether it strikes this one (a session's index, a connection's number) of those that its target holds: the same ones in every run of a seed.
+    pub fn strikes(&self, seed: u64, one: u64) -> bool {
+        if self.fraction >= 1.0 {
+            return true;
+        }
+        // SplitMix64: neighbours must not share their fate.
+        let mut x = seed ^ one.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(self.number) + 1).wrapping_mul(0xd1b5_4a32_d192_ed03);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let uniform = ((x ^ (x >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
+        uniform < self.fraction
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fraction_is_struck_and_always_the_same() {
+        for (fraction, least, most) in [(0.0, 0, 0), (0.1, 850, 1_150), (0.5, 4_800, 5_200), (1.0, 10_000, 10_000)] {
+            let fault = |number| Fault {
+                number,
+                at: Micros::ZERO,
+                duration: Duration::ZERO,
+                kind: FaultKind::Stall,
+                target: FaultTarget::default(),
+                fraction,
+            };
+            let struck = |number| (0..10_000).filter(|one| fault(number).strikes(7, *one)).collect::<Vec<u64>>();
+            assert!((least..=most).contains(&struck(0).len()), "{fraction}: {}", struck(0).len());
+            assert_eq!(struck(0), struck(0));
+            assert_eq!(struck(0) == struck(1), matches!(fraction, 0.0 | 1.0), "two faults strike others");
+        }
+    }
+
+    #[test]
+    fn every_name_is_its_word() {
+        for name in FaultName::ALL {
+            assert_eq!(serde_json::to_value(name).unwrap(), name.name());
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! `faults`: what goes wrong on purpose, and when.
+
+use std::time::Duration;
+
+use proto::time::Micros;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{DEAD_FOR, Profile, Span, validate::Checker};
+use crate::plan::{EndKind, Fault, FaultKind, FaultName, FaultTarget, Maker};
+
+/// One line of the timeline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a fault: {at: 30s, kind: stall, duration: 5s}")]
+pub struct FaultEntry {
+    /// Run time at which it begins.
+    pub at: Span,
+    /// What happens.
+    pub kind: FaultName,
+    /// To whom; absent: to all.
+    #[serde(default, skip_serializing_if = "FaultScope::is_all")]
+    pub target: FaultScope,
+    /// Share of the target's sessions or connections; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1))]
+    pub fraction: Option<f64>,
+    /// How long it lasts, where it does not happen in a moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<Span>,
+    /// Again so long after each begin, until no session begins any more; absent: once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<Span>,
+    /// `delay`, `netem`: so much later, one way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Span>,
+    /// `delay`, `reconnect_storm`: up to so much more, drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<Span>,
+    /// `bandwidth`, `tbf`: bytes a second, each way, for each connection (`tbf`: for the whole backend).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_s: Option<u64>,
+    /// `gaps`: nothing passes for so long,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Span>,
+    /// `gaps`: once in so long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<Span>,
+    /// `netem`: share of packets that are lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// `kill_backend`: it stays dead for so long; absent: 500 ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_for: Option<Span>,
+    /// `cpu`: cores that the backend has left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<f64>,
+    /// `reconnect_storm`: before the first try to come back; doubled with every try that fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<Span>,
+    /// `churn`: connections a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+}
+
+/// To whom a fault happens.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map: {backend: 0} or {scenario: talk}")]
+pub struct FaultScope {
+    /// Number of a backend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<usize>,
+    /// Name of a scenario.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scenario: Option<String>,
+}
+
+impl FaultScope {
+    const fn is_all(&self) -> bool {
+        self.backend.is_none() && self.scenario.is_none()
+    }
+}
+
+/// Faults that one run can hold, repetitions and all.
+const MAX_FAULTS: usize = 10_000;
+
+/// Keys that only some kinds know.
+const OWN_KEYS: [&str; 10] = ["delay", "jitter", "bytes_per_s", "gap", "period", "loss", "dead_for", "cores", "backoff", "rate"];
+
+/// Those of a kind: required, optional.
+const fn keys(kind: FaultName) -> (&'static [&'static str], &'static [&'static str]) {
+    match kind {
+        FaultName::Delay => (&["delay"], &["jitter"]),
+        FaultName::Bandwidth | FaultName::Tbf => (&["bytes_per_s"], &[]),
+        FaultName::Gaps => (&["gap", "period"], &[]),
+        FaultName::KillBackend => (&[], &["dead_for"]),
+        FaultName::Cpu => (&["cores"], &[]),
+        FaultName::ReconnectStorm => (&[], &["backoff", "jitter"]),
+        FaultName::Churn => (&["rate"], &[]),
+        FaultName::Netem => (&[], &["delay", "loss"]),
+        _ => (&[], &[]),
+    }
+}
+
+impl FaultEntry {
+    fn has(&self, key: &str) -> bool {
+        match key {
+            "delay" => self.delay.is_some(),
+            "jitter" => self.jitter.is_some(),
+            "bytes_per_s" => self.bytes_per_s.is_some(),
+            "gap" => self.gap.is_some(),
+            "period" => self.period.is_some(),
+            "loss" => self.loss.is_some(),
+            "dead_for" => self.dead_for.is_some(),
+            "cores" => self.cores.is_some(),
+            "backoff" => self.backoff.is_some(),
+            "rate" => self.rate.is_some(),
+            _ => false,
+        }
+    }
+
+    fn kind(&self) -> FaultKind {
+        let or_zero = |span: Option<Span>| span.map_or(Duration::ZERO, |span| span.0);
+        match self.kind {
+            FaultName::Delay => FaultKind::Delay { delay: or_zero(self.delay), jitter: or_zero(self.jitter) },
+            FaultName::Stall => FaultKind::Stall,
+            FaultName::Bandwidth => FaultKind::Bandwidth { bytes_per_s: self.bytes_per_s.unwrap_or(u64::MAX) },
+            FaultName::Gaps => FaultKind::Gaps { gap: or_zero(self.gap), period: or_zero(self.period) },
+            FaultName::Blackhole => FaultKind::Blackhole,
+            FaultName::Reset => FaultKind::Reset,
+            FaultName::Stop => FaultKind::Stop,
+            FaultName::KillBackend => FaultKind::KillBackend { dead_for: self.dead_for.map_or(DEAD_FOR, |span| span.0) },
+            FaultName::Drain => FaultKind::Drain,
+            FaultName::Cpu => FaultKind::Cpu { cores: self.cores.unwrap_or(f64::INFINITY) },
+            FaultName::Cancel => FaultKind::End(EndKind::Cancel),
+            FaultName::TcpFin => FaultKind::End(EndKind::TcpFin),
+            FaultName::TcpRst => FaultKind::End(EndKind::TcpRst),
+            FaultName::HalfOpen => FaultKind::End(EndKind::HalfOpen),
+            FaultName::Race => FaultKind::Race,
+            FaultName::SlowReader => FaultKind::SlowReader,
+            FaultName::ReconnectStorm => FaultKind::ReconnectStorm {
+                backoff: self.backoff.map_or(Duration::from_secs(1), |span| span.0),
+                jitter: self.jitter.map_or(Duration::from_secs(1), |span| span.0),
+            },
+            FaultName::Churn => FaultKind::Churn { rate: self.rate.unwrap_or_default() },
+            FaultName::Netem => FaultKind::Netem { delay: or_zero(self.delay), loss: self.loss.unwrap_or_default() },
+            FaultName::Tbf => FaultKind::Tbf { bytes_per_s: self.bytes_per_s.unwrap_or(u64::MAX) },
+            FaultName::NftDrop => FaultKind::NftDrop,
+            FaultName::SocketKill => FaultKind::SocketKill,
+        }
+    }
+
+    /// Each entry by itself.
+    fn check(&self, c: &mut Checker<'_>, world: &World<'_>) {
+        let word = self.kind.name();
+        let (required, optional) = keys(self.kind);
+        for key in OWN_KEYS {
+            if self.has(key) && !required.contains(&key) && !optional.contains(&key) {
+                c.error(key, format!("`{key}` means nothing to `{word}`"), "drop it");
+            }
+            if !self.has(key) && required.contains(&key) {
+                c.here(format!("`{word}` needs `{key}`"), format!("add `{key}`"));
+            }
+        }
+        match (self.duration, self.kind.is_momentary()) {
+            (Some(_), true) => c.error("duration", format!("`{word}` happens in a moment"), "drop `duration`"),
+            (None, false) => c.here(format!("`{word}` needs `duration`"), "add how long it lasts: duration: 5s"),
+            (Some(span), false) => c.positive("duration", span),
+            (None, true) => {}
+        }
+        if let Some(every) = self.every {
+            c.positive("every", every);
+            if self.duration.is_some_and(|lasts| lasts >= every) {
+                c.error("every", "it begins anew before it is over", "make `every` longer than `duration`");
+            }
+        }
+        let share = |c: &mut Checker<'_>, key: &str, value: Option<f64>| {
+            if value.is_some_and(|value| !(value > 0.0 && value <= 1.0)) {
+                c.error(key, format!("`{key}` is no share"), "write a number above 0, up to 1");
+            }
+        };
+        share(c, "fraction", self.fraction);
+        share(c, "loss", self.loss);
+        for (key, value) in [("cores", self.cores), ("rate", self.rate)] {
+            if value.is_some_and(|value| !(value > 0.0 && value.is_finite())) {
+                c.error(key, format!("`{key}` is not above 0"), "write a number above 0");
+            }
+        }
+        if self.rate.is_some_and(|rate| rate > 10_000.0) {
+            c.error("rate", "more than 10000 connections a second", "write 10000 or less");
+        }
+        if self.bytes_per_s == Some(0) {
+            c.error("bytes_per_s", "nothing would pass", "write 1 or more, or use `stall`");
+        }
+        if let (Some(gap), Some(period)) = (self.gap, self.period) {
+            c.positive("gap", gap);
+            if gap >= period {
+                c.error("gap", "the gap is as long as its period: nothing would pass", "make it shorter, or use `stall`");
+            }
+        }
+        self.check_target(c, world);
+    }
+
+    fn check_target(&self, c: &mut Checker<'_>, world: &World<'_>) {
+        let word = self.kind.name();
+        let maker = self.kind.maker();
+        let whole = matches!(maker, Maker::Controller | Maker::Namespace);
+        if whole && self.fraction.is_some() {
+            c.error("fraction", format!("`{word}` strikes the whole target"), "drop `fraction`");
+        }
+        let own = matches!(maker, Maker::Namespace) || matches!(self.kind, FaultName::KillBackend | FaultName::Cpu | FaultName::Drain);
+        if own && !world.embedded {
+            c.error("kind", format!("`{word}` is for backends that the run starts itself"), "drop the fault, or drop `target`");
+        }
+        c.within("target", |c| {
+            if let Some(backend) = self.target.backend {
+                match world.backends {
+                    Ok(count) if backend >= count => {
+                        c.error("backend", format!("there is no backend {backend}"), format!("there are {count}, from 0 on"));
+                    }
+                    Ok(_) => {}
+                    Err(why) => c.error("backend", format!("a fault cannot name a backend: {why}"), "drop it"),
+                }
+            }
+            if let Some(scenario) = &self.target.scenario {
+                if !world.scenarios.iter().any(|name| name == scenario) {
+                    c.error("scenario", format!("there is no scenario `{scenario}`"), format!("there are: {}", world.scenarios.join(", ")));
+                }
+                if maker != Maker::Shards && self.kind != FaultName::Stop {
+                    c.error("scenario", format!("`{word}` strikes backends, not scenarios"), "name a backend, or nobody");
+                }
+            }
+            if self.kind == FaultName::Stop && self.target.scenario.is_none() && !world.embedded {
+                c.here("`stop` is for backends that the run starts itself, and for workers", "name a scenario, or drop the fault");
+            }
+        });
+    }
+}
+
+/// What a fault may name.
+struct World<'a> {
+    embedded: bool,
+    backends: Result<usize, &'static str>,
+    scenarios: Vec<&'a str>,
+}
+
+impl Profile {
+    /// `faults`, each by itself.
+    pub(super) fn check_faults(&self, c: &mut Checker<'_>) {
+        let world = World {
+            embedded: self.is_embedded(),
+            backends: self.choices(),
+            scenarios: self.scenarios.iter().map(|(name, _)| name).collect(),
+        };
+        c.within("faults", |c| {
+            for (at, fault) in self.faults.iter().enumerate() {
+                c.within(at, |c| fault.check(c, &world));
+            }
+        });
+    }
+
+    /// Faults begin while sessions do, and there are not too many. `end`: from then on no session begins, microseconds.
+    pub(super) fn check_fault_times(&self, c: &mut Checker<'_>, end: Duration) {
+        c.within("faults", |c| {
+            for (at, fault) in self.faults.iter().enumerate().filter(|(_, fault)| fault.at.0 >= end) {
+                c.within(at, |c| {
+                    c.error("at", format!("no session begins any more at {}", fault.at), "let it begin earlier, or the run be longer");
+                });
+            }
+            let count = |fault: &FaultEntry| match fault.every {
+                Some(every) if !every.0.is_zero() => end.saturating_sub(fault.at.0).as_micros() / every.0.as_micros().max(1) + 1,
+                _ => 1,
+            };
+            let all: u128 = self.faults.iter().map(count).sum();
+            if all > MAX_FAULTS as u128 {
+                c.here(format!("the timeline has {all} faults"), format!("repeat them less often: {MAX_FAULTS} are the most"));
+            }
+        });
+    }
+
+    /// All faults of a run whose last session begins before `end`, in order of time.
+    pub fn timeline(&self, end: Micros) -> Vec<Fault> {
+        let number = |name: &str| self.scenarios.iter().position(|(known, _)| known == name).and_then(|at| u16::try_from(at).ok());
+        let mut all = Vec::new();
+        for entry in &self.faults {
+            let mut at = Micros(entry.at.micros());
+            loop {
+                all.push(Fault {
+                    number: 0,
+                    at,
+                    duration: entry.duration.map_or(Duration::ZERO, |span| span.0),
+                    kind: entry.kind(),
+                    target: FaultTarget { backend: entry.target.backend, scenario: entry.target.scenario.as_deref().and_then(number) },
+                    fraction: entry.fraction.unwrap_or(1.0),
+                });
+                let Some(every) = entry.every.filter(|every| !every.0.is_zero()) else { break };
+                at += every.0;
+                if at >= end || all.len() >= MAX_FAULTS {
+                    break;
+                }
+            }
+        }
+        all.sort_by_key(|fault| fault.at);
+        for (number, fault) in all.iter_mut().enumerate() {
+            fault.number = number as u16;
+        }
+        all
+    }
+}

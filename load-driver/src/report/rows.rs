@@ -1,0 +1,79 @@
+//! Rows that the terminal and the page both show: what stands in a cell is said once, each makes a table of it in its own way.
+
+use super::{
+    summary::{ConvergenceRow, FaultRow, ScenarioSummary},
+    text::{count, ms_or_dash},
+};
+use crate::plan::{Dialect, Protocol};
+
+/// Of the table of scenarios.
+pub(super) const SCENARIOS: [&str; 9] =
+    ["", "protocol", "dialect", "requested", "established", "failed", "startup p99", "turn p50", "turn p99"];
+
+/// Of the table by kind of end.
+pub(super) const CONVERGENCE: [&str; 11] =
+    ["", "protocol", "killed", "detected", "written off", "p50 ms", "p95 ms", "p99 ms", "max ms", "ghosts", "false capacity"];
+
+/// Of the timeline of faults.
+pub(super) const FAULTS: [&str; 7] = ["", "target", "share", "at s", "for s", "struck", ""];
+
+/// As in profiles.
+pub(super) const fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Grpc => "grpc",
+        Protocol::Websocket => "websocket",
+    }
+}
+
+/// One scenario; milliseconds from the intended time.
+pub(super) fn scenario(s: &ScenarioSummary) -> [String; 9] {
+    let of = |metric: &str| s.latencies.iter().find(|row| row.metric == metric).and_then(|row| row.response);
+    let (startup, turn) = (of("session_startup"), of("turn_response"));
+    [
+        s.name.clone(),
+        protocol(s.protocol).to_owned(),
+        s.dialect.name().to_owned(),
+        count(s.funnel.requested),
+        count(s.funnel.established),
+        count(s.funnel.sessions_failed()),
+        ms_or_dash(startup.map(|q| q.p99_ms)),
+        ms_or_dash(turn.map(|q| q.p50_ms)),
+        ms_or_dash(turn.map(|q| q.p99_ms)),
+    ]
+}
+
+/// One kind of end over one protocol, or in one dialect.
+pub(super) fn convergence(row: &ConvergenceRow) -> [String; 11] {
+    [
+        row.kind.name().to_owned(),
+        if row.dialect == Dialect::Native { protocol(row.protocol) } else { row.dialect.name() }.to_owned(),
+        count(row.killed),
+        count(row.detected),
+        count(row.written_off),
+        ms_or_dash(row.p50_ms),
+        ms_or_dash(row.p95_ms),
+        ms_or_dash(row.p99_ms),
+        ms_or_dash(row.max_ms),
+        count(row.ghosts),
+        count(row.false_capacity),
+    ]
+}
+
+/// One fault that was made on purpose, or was not.
+pub(super) fn fault(row: &FaultRow) -> [String; 7] {
+    let figures = row.figures.iter().map(|(name, value)| format!("{} {value:.1}", name.replace('_', " ")));
+    let note = match (&row.skipped, row.began_s) {
+        (Some(why), _) => format!("SKIPPED: {why}"),
+        (None, None) => "not reached".to_owned(),
+        (None, Some(_)) => figures.collect::<Vec<_>>().join(", "),
+    };
+    [
+        row.kind.name().to_owned(),
+        row.target.clone(),
+        format!("{:.0} %", row.fraction * 100.0),
+        format!("{:.1}", row.began_s.unwrap_or(row.planned_s)),
+        if row.duration_s > 0.0 { format!("{:.1}", row.duration_s) } else { "-".to_owned() },
+        row.struck.map_or_else(|| "-".to_owned(), count),
+        note,
+    ]
+}

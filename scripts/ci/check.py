@@ -1,0 +1,148 @@
+"""Runs the steps of action.yml and the script of gitlab-ci.yml as their runners would, with a made-up environment and a tiny profile."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent
+PROFILE = """
+name: tiny
+driver: {shards: 1, max_schedule_lag: 5s}
+scenarios:
+  talk:
+    executor: constant-sessions
+    sessions: 4
+    duration: 2s
+    gracefulStop: 10s
+    conversations: [{turns: [{wait: 100ms, say: {synth: 300ms}, response: 300ms}]}]
+thresholds:
+  sessions_failed: ['rate==0']
+"""
+checked = 0
+
+
+def check(holds, what):
+    global checked
+    checked += 1
+    if not holds:
+        sys.exit(f"not so: {what}")
+
+
+class Action:
+    """The composite action, as far as this one goes: expressions of inputs and of outputs of steps, `env`, `run`."""
+
+    def __init__(self, program):
+        self.action = yaml.safe_load((ROOT / "action.yml").read_text())
+        self.program = program
+
+    def run(self, folder, **inputs):
+        values = {f"inputs.{name}": of.get("default", "") for name, of in self.action["inputs"].items()}
+        values |= {f"inputs.{name}": text for name, text in {"path": self.program, **inputs}.items()}
+        values["github.action_path"] = str(ROOT)
+        page, output = folder / "page.md", folder / "output"
+        page.touch()
+        code, log = 0, ""
+        for step in self.action["runs"]["steps"]:
+            if "uses" in step or code != 0:
+                continue
+            output.write_text("")
+            check("${{" not in step["run"], "no expression is part of a script")
+            environment = {name: self.fill(text, values) for name, text in step.get("env", {}).items()}
+            environment |= {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(page), "GITHUB_OUTPUT": str(output)}
+            plain = {name: text for name, text in os.environ.items() if not name.startswith(("GITHUB_", "LOAD_DRIVER", "INPUT_"))}
+            # As the runner starts `shell: bash`.
+            command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+            ran = subprocess.run(command, cwd=folder, env=plain | environment, capture_output=True, text=True, timeout=300)
+            code, log = ran.returncode, log + ran.stdout + ran.stderr
+            for line in output.read_text().splitlines():
+                name, _, value = line.partition("=")
+                values[f"steps.{step['id']}.outputs.{name}"] = value
+        outputs = {name: self.fill(of["value"], values) for name, of in self.action["outputs"].items()}
+        return code, log, outputs, page.read_text()
+
+    @staticmethod
+    def fill(text, values):
+        return re.sub(r"\$\{\{\s*([\w.-]+)\s*\}\}", lambda found: str(values.get(found[1], "")), str(text))
+
+
+def results(folder, outputs):
+    files = folder / outputs["results"]
+    for name in ["summary.json", "summary.md", "junit.xml", "latencies.hlog"]:
+        check((files / name).is_file(), f"{name} is among the results")
+    return files, json.loads((files / "summary.json").read_text()), xml.parse(files / "junit.xml").getroot()
+
+
+def action(program):
+    runner = Action(program)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "a profile.yaml").write_text(PROFILE)
+        first = {"profile": "a profile.yaml", "baseline": "none/yet"}
+        code, log, outputs, page = runner.run(folder, **first, args="--seed 7 --set 'scenarios.talk.sessions=3'")
+        check(code == 0 and outputs["exit-code"] == "0", f"a good run passes: {log}")
+        check("::warning title=load-driver::there is no baseline yet" in log, "that there is no baseline is said")
+        check("::error" not in log and "## ✅ PASSED: tiny" in page, f"the page of the step: {page}")
+        files, summary, junit = results(folder, outputs)
+        check((summary["run"]["seed"], summary["resolved_profile"]["scenarios"]["talk"]["sessions"]) == (7, 3), "arguments arrive, quoted ones too")
+        check(int(junit.get("failures")) == 0, "JUnit without failures")
+
+        code, log, outputs, page = runner.run(folder, profile="a profile.yaml", args="--set thresholds.turn_response=['p(50)<1']")
+        check(code == 99 and outputs["exit-code"] == "99", f"a broken threshold fails the step: {log}")
+        check("::error title=threshold%3A turn_response::turn_response must be p(50)<1" in log, f"and is annotated: {log}")
+        check("## ❌ FAILED (exit code 99): tiny" in page, f"and on the page: {page}")
+        _, _, junit = results(folder, outputs)
+        failed = [case for case in junit.iter("testcase") if case.find("failure") is not None]
+        check(len(failed) == 2 and all(case.find("failure").text for case in failed), "and in JUnit, with words")
+
+        code, log, outputs, _ = runner.run(folder, profile="a profile.yaml", args="--seed 7 --set scenarios.talk.sessions=3", baseline=str(files))
+        _, summary, _ = results(folder, outputs)
+        check(summary["comparison"]["baseline"]["run_id"] in str(files), "the baseline is compared with")
+
+        spy = folder / "spy"
+        code, log, _, _ = runner.run(folder, profile=f"x; touch {spy}", args=f"$(touch {spy}) `touch {spy}` ; touch {spy}")
+        check(code == 104 and not spy.exists(), f"inputs are never run: {log}")
+        code, log, _, _ = runner.run(folder, **first, version="0.0.0-none")
+        check(code == 104 and "::error title=load-driver::the input `version`" in log, f"another version is refused: {log}")
+        code, log, _, _ = runner.run(folder, profile="a profile.yaml", path="no/such/program")
+        check(code == 104 and "::error title=load-driver::nothing that can be run" in log, f"no program is said: {log}")
+
+
+def gitlab(program):
+    job = yaml.safe_load((ROOT / "gitlab-ci.yml").read_text())[".load-driver"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "tiny.yaml").write_text(PROFILE)
+
+        def run(**more):
+            plain = {name: text for name, text in os.environ.items() if not name.startswith(("GITHUB_", "CI", "LOAD_DRIVER"))}
+            environment = plain | job["variables"] | {"LOAD_DRIVER": program, "LOAD_DRIVER_PROFILE": "tiny.yaml"} | more
+            # As the runner starts a script: line by line, the first failure ends it.
+            script = "\n".join(["set -eo pipefail", *job["script"]])
+            return subprocess.run(["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+        ran = run(CI_COMMIT_BRANCH="main", CI_DEFAULT_BRANCH="main")
+        check(ran.returncode == 0 and "there is no baseline yet" in ran.stdout, f"the first run passes: {ran.stdout}{ran.stderr}")
+        check((folder / "load-driver-baseline/latencies.hlog").is_file(), "it is the baseline of the next")
+        reports = list(folder.glob(job["artifacts"]["reports"]["junit"]))
+        check(len(reports) == 1 and int(xml.parse(reports[0]).getroot().get("failures")) == 0, "one JUnit report where the job looks for it")
+        kept = (folder / "load-driver-baseline/summary.json").read_text()
+        ran = run(CI_COMMIT_BRANCH="topic", CI_DEFAULT_BRANCH="main", LOAD_DRIVER_ARGS="--set thresholds.turn_response=['p(50)<1']")
+        check(ran.returncode == 99, f"a failed run fails the job: {ran.stdout}{ran.stderr}")
+        check((folder / "load-driver-baseline/summary.json").read_text() == kept, "and is no baseline")
+
+
+program = shutil.which(sys.argv[1])
+if not program:
+    sys.exit(f"no program {sys.argv[1]}")
+program = os.path.abspath(program)
+action(program)
+gitlab(program)
+print(f"{checked} passed, 0 failed")
