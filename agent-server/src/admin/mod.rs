@@ -151,13 +151,7 @@ pub async fn serve(listener: impl Listen, tls: Option<TlsAcceptor>, admin: Admin
 }
 
 /// One connection, and any number of requests. Who says nothing for `silence`, or does not read, holds it for a bounded time.
-async fn connection(
-    stream: Wire,
-    tls: Option<TlsAcceptor>,
-    app: Router,
-    (silence, clock): (Duration, Clock),
-    stop: CancellationToken,
-) {
+async fn connection(stream: Wire, tls: Option<TlsAcceptor>, app: Router, (silence, clock): (Duration, Clock), stop: CancellationToken) {
     let io = match tls {
         None => Io::Plain(stream),
         Some(tls) => match timeout(silence, tls.accept(stream)).await {

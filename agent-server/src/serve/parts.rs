@@ -24,7 +24,8 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// # Errors
 /// When one cannot be read, or lacks what it is about.
 pub fn wrongs(config: &ServerConfig) -> anyhow::Result<(Vec<Defect>, Vec<Fault>)> {
-    let defects: Vec<Defect> = config.defects.iter().map(|text| text.parse()).collect::<Result<_, _>>().context("failed to read a defect")?;
+    let defects: Vec<Defect> =
+        config.defects.iter().map(|text| text.parse()).collect::<Result<_, _>>().context("failed to read a defect")?;
     for defect in &defects {
         tracing::warn!("THIS SERVER COUNTS WRONGLY ON PURPOSE: {defect:?}");
     }

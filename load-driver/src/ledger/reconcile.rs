@@ -14,7 +14,7 @@ use super::{
     convergence::{Convergence, MadeEnd},
     entry::Finish,
     finding::Names,
-    session::{How, Session},
+    session::{How, Over, Session},
 };
 use crate::plan::EndKind;
 
@@ -72,7 +72,7 @@ pub struct Bounds {
     pub pending: u64,
     /// Of the possible: ended and in the end log, so recently that the cut may have missed it.
     pub fading: u64,
-    /// Of the pending: never accepted, so that no end record need come.
+    /// Of the pending: in doubt, so that no end record need come.
     pub doubtful: u64,
     /// Ended so recently that the cut may have missed it, not accepted before the driver asked, and counted all the same.
     pub unaccepted: u64,
@@ -101,6 +101,20 @@ pub fn window_us(session: &Session, config: &LedgerConfig) -> u64 {
     session.ending().and_then(|(_, kind)| kind).map_or(config.windows.longest(), |kind| config.windows.of(kind))
 }
 
+/// By this moment the backend surely counts, or has counted, the session.
+///
+/// An acceptance that the wire only implies is the driver's own word, given when the start was sent; whether the start came, nobody has said. It
+/// holds for a session that lived on for the grace in a calm network: by then the start has come, or the connection is broken. It holds as well when
+/// the backend ended the session in order. Any other is in doubt like a dial without an answer, until the backend tells of its end.
+pub fn surely_counted(session: &Session, watch: &Watch, config: &LedgerConfig, by_us: u64) -> bool {
+    let Some(accepted) = session.accepted.as_ref().filter(|accepted| accepted.at_us <= by_us) else { return false };
+    if !config.implies_acceptance(session.scenario) {
+        return true;
+    }
+    let answered = |over: Over| matches!(over.how, How::Finished(Finish::Goodbye(_) | Finish::ByServer(_))) && over.at_us <= by_us;
+    session.over.is_some_and(answered) || watch.watched_us(accepted.at_us, session.lives_until_us().min(by_us)) >= config.grace_us
+}
+
 /// Bounds of one boot between two moments of the driver's clock. `captured_us` is the backend's.
 pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at: &Reading) -> Bounds {
     let (asked, answered) = (at.asked_us, at.answered_us);
@@ -109,12 +123,10 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
     let mut b = Bounds { accepted: book.folded_on(boot.index), attempted: book.folded_on(boot.index), ..Bounds::default() };
     for session in book.dials() {
         let Some(attempt) = session.attempted else { continue };
-        // When the backend surely counts it.
-        let counted_us =
-            session.accepted.as_ref().map(|accepted| accepted.at_us.saturating_add(config.acceptance_slack_us(session.scenario)));
+        let counted = surely_counted(session, watch, config, asked);
         match &session.accepted {
             Some(accepted) if accepted.boot != boot.index => continue,
-            Some(_) if counted_us.is_some_and(|at_us| at_us <= asked) => {
+            Some(_) if counted => {
                 b.accepted += 1;
                 let done = session.record.is_some_and(|r| r.at_us <= answered.saturating_add(config.grace_us));
                 if !done && session.lives_until_us().saturating_sub(config.grace_us) > answered {
@@ -135,10 +147,10 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             if record.server_at_us.saturating_add(config.grace_us) > cut_from_us {
                 b.possible += 1;
                 b.fading += 1;
-                b.unaccepted += u64::from(counted_us.is_none_or(|at_us| at_us > asked));
+                b.unaccepted += u64::from(!counted);
             } else {
                 // Nobody told us that it was accepted; that it ended tells.
-                b.accepted += u64::from(session.accepted.is_none());
+                b.accepted += u64::from(!counted);
             }
             continue;
         }
@@ -147,8 +159,8 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
                 if watch.watched_us(end_us, asked) <= window_us(session, config) {
                     b.possible += 1;
                     b.pending += 1;
-                    b.doubtful += u64::from(session.accepted.is_none());
-                } else if session.accepted.is_some() && boot.complete_log() {
+                    b.doubtful += u64::from(!counted);
+                } else if counted && boot.complete_log() {
                     // Without a record, or with one that came after this sample.
                     b.overdue += 1;
                 }
@@ -322,6 +334,7 @@ pub fn sweep(
         } else if !boot.complete_log()
             && boot.killed_us.is_none()
             && quiet(over.at_us)
+            && surely_counted(session, watch, config, over.at_us)
             && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us
         {
             count_killed(session, convergence);

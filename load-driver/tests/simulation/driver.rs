@@ -97,7 +97,11 @@ impl Driver {
                 self.ledger.source_done(SOURCE);
             }
             EngineEvent::Fatal { message } => panic!("{message}"),
-            EngineEvent::Ready | EngineEvent::Interval(_) | EngineEvent::Said { .. } | EngineEvent::Struck { .. } | EngineEvent::Voice(_) => {}
+            EngineEvent::Ready
+            | EngineEvent::Interval(_)
+            | EngineEvent::Said { .. }
+            | EngineEvent::Struck { .. }
+            | EngineEvent::Voice(_) => {}
         }
     }
 

@@ -25,7 +25,7 @@ use load_driver::ledger::{DefectName, Judgement};
 use self::{draw::Draw, world::Ran};
 
 /// Of an ordinary test run.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 400;
 /// A failing run tells of so many.
 const TOLD: usize = 20;
 

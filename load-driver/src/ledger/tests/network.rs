@@ -191,3 +191,39 @@ fn what_only_the_wire_implies_need_not_be_counted_at_once() {
     // Where the backend itself said that it took the session, the look before it counted it is no cut at one moment.
     assert_eq!(found(Dialect::Native), [DefectName::TornSnapshot]);
 }
+
+/// What a start that nobody heard of came to, with a life of so long, a fault, and an end.
+#[test]
+fn a_start_that_may_have_been_lost_is_in_doubt_and_no_lost_session() {
+    const NEVER: u64 = 1_000_000;
+    let cut =
+        |ms, fault| Story { forced: Some((EndKind::TcpRst, ms)), over: (ms + 1, Finish::Forced(EndKind::TcpRst)), counted: None, fault };
+    let goodbye =
+        Story { forced: Some((EndKind::Graceful, 900)), over: (910, Finish::Goodbye(Outcome::Completed)), counted: None, fault: None };
+    let of = |dialect, story: &Story| {
+        let verdict = told_in(dialect, story, NEVER);
+        (names(&verdict).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), verdict.in_doubt.total)
+    };
+    for dialect in [Dialect::Twilio, Dialect::Ces, Dialect::Custom] {
+        assert_eq!(of(dialect, &cut(1_000, None)), (vec![DefectName::Unverified], 1), "{dialect:?}: cut at once");
+        let lost = Some((100, 5_500, Weather::Lost));
+        assert_eq!(of(dialect, &cut(5_000, lost)), (vec![DefectName::Unverified], 1), "{dialect:?}: the network lost it");
+        assert_eq!(of(dialect, &cut(5_000, None)), (vec![DefectName::Lost], 0), "{dialect:?}: it lived on");
+        assert_eq!(of(dialect, &goodbye), (vec![DefectName::Lost], 0), "{dialect:?}: the backend answered");
+    }
+    assert_eq!(of(Dialect::Native, &cut(1_000, None)), (vec![DefectName::Lost], 0), "it said itself that it has it");
+}
+
+/// A session in doubt whose end the backend tells was counted, and is judged like any other.
+#[test]
+fn a_record_settles_the_doubt() {
+    let story = |counted_ms| Story {
+        forced: Some((EndKind::TcpRst, 1_000)),
+        over: (1_001, Finish::Forced(EndKind::TcpRst)),
+        counted: Some((counted_ms, Outcome::Cancelled)),
+        fault: None,
+    };
+    let of = |story: &Story| names(&told_in(Dialect::Twilio, story, 300)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(of(&story(1_100)), []);
+    assert_eq!(of(&story(4_500)), [DefectName::LateDecrement]);
+}
