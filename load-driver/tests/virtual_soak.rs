@@ -48,7 +48,7 @@ const CAP: u64 = 44;
 /// Between two looks at the counters.
 const LOOK: Duration = Duration::from_secs(15);
 /// Between two reports of the recorder.
-const REPORT: Duration = Duration::from_secs(60);
+const REPORT: Duration = Duration::from_mins(1);
 /// What the ledger keeps of a session for ever: a hash of its name; and what of one that a kill of its backend cut: its row. By what they print.
 const KEPT: (usize, usize) = (24, 1_000);
 
@@ -76,7 +76,7 @@ struct Flags {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due(Micros, u64, What);
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Look,
     /// The backend's process is killed, and another takes its place.
@@ -256,13 +256,10 @@ impl World {
                 Some(Down::Closed(cause)) => self.caller(key, now, |caller, out| caller.on_closed(cause, now, out)),
             },
             What::Lost(key, silent) => {
-                self.session(
-                    key,
-                    now,
-                    |session, out| {
-                        if silent { session.on_keepalive_timeout(now, out) } else { session.on_disconnect(now, out) }
-                    },
-                )
+                let lost = |session: &mut Session, out: &mut Vec<_>| {
+                    if silent { session.on_keepalive_timeout(now, out) } else { session.on_disconnect(now, out) }
+                };
+                self.session(key, now, lost);
             }
         }
     }
@@ -317,7 +314,8 @@ impl World {
                 }
                 Action::Measure(sample) => self.recorder.record(scenario, &sample),
                 Action::Count(counter, by) => self.recorder.count(scenario, counter, by),
-                Action::Voice(_) => {}
+                Action::Voice(_) | Action::Explain(..) => {}
+                Action::Resume(_) => panic!("no session of this day is taken up again"),
                 Action::Force(kind) => {
                     if matches!(kind, EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::HalfOpen) {
                         self.log(index, now, LedgerEvent::Forced { kind });
@@ -534,7 +532,7 @@ impl World {
         let (convergence, dropped) = self.ledger.drain_convergence();
         assert_eq!(dropped, 0);
         for one in convergence {
-            self.recorder.record(one.scenario, &one.sample);
+            self.recorder.record(one.end.scenario, &one.sample);
         }
         if now_us < self.looked + REPORT.as_micros() as u64 {
             return;
