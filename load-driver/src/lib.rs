@@ -10,6 +10,7 @@ pub mod counters;
 pub mod dialect;
 pub mod engine;
 pub mod feed;
+pub mod leak;
 pub mod ledger;
 pub mod netns;
 pub mod plan;

@@ -378,6 +378,7 @@ fn a_worker_balances_by_itself() {
         through: Vec::new(),
         connection: load_driver::plan::Connection::default(),
         private: std::collections::BTreeSet::new(),
+        resumed: None,
         options: EngineOptions::default(),
     };
     let work = Work {

@@ -279,6 +279,7 @@ fn a_worker_runs_its_part_and_leaves_when_its_input_ends() {
             through: Vec::new(),
             connection: load_driver::plan::Connection::default(),
             private: ["X-Key".to_owned()].into(),
+            resumed: None,
             options: EngineOptions::default(),
         };
         let (input, mut commands) = std::io::pipe().expect("a pipe");

@@ -23,7 +23,8 @@ fn kinds<'a>(done: &'a Done, status: &str) -> Vec<&'a str> {
     all.iter().filter(|row| row["status"] == status).map(|row| row["kind"].as_str().expect("a kind")).collect()
 }
 
-/// The run names this fault alone. Gives its size, and how often it came about.
+/// The run names this fault alone. Gives its size, and how often it came about. A share is asked for only where many sessions qualify: of a few, in
+/// the order in which they happen to come, every other one may be none.
 #[track_caller]
 fn named(fault: &str, kind: &str) -> (u64, u64) {
     let done = run().with("--fault").with(fault).finish().exits(99).says(&format!("✗ {kind} x "));
@@ -236,7 +237,7 @@ fn named_over(dialect: &str, kinds_due: &[&str]) {
     assert_eq!(findings(&clean), []);
     for kind in kinds_due {
         assert!(kinds(&clean, "clean").contains(kind), "{kind} is not judged\n{}", clean.shown());
-        let done = over(dialect, &format!("{kind}=0.5")).exits(99);
+        let done = over(dialect, kind).exits(99);
         assert_eq!(findings(&done).iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [*kind], "{}", done.shown());
     }
 }
@@ -254,7 +255,7 @@ fn openai_realtime_names_cross_talk() {
 
 #[test]
 fn stale_audio_after_barge_in_is_named() {
-    let (size, strikes) = named("stale_audio_after_barge_in=0.5", "stale_audio_after_barge_in");
+    let (size, strikes) = named("stale_audio_after_barge_in", "stale_audio_after_barge_in");
     assert!(size <= strikes, "{size} of {strikes}");
 }
 
@@ -272,31 +273,31 @@ fn ghosts_after_the_hangup_are_named_and_are_no_defect_of_the_counters() {
 
 #[test]
 fn silent_sessions_are_named() {
-    let (size, strikes) = named("silent_session=0.5", "silent_session");
+    let (size, strikes) = named("silent_session", "silent_session");
     assert!(size <= strikes, "{size} of {strikes}");
 }
 
 #[test]
 fn a_missing_turn_end_is_named() {
-    let (size, strikes) = named("no_turn_end=0.5", "no_turn_end");
+    let (size, strikes) = named("no_turn_end", "no_turn_end");
     assert!(size <= strikes, "{size} of {strikes}");
 }
 
 #[test]
 fn double_responses_are_named() {
-    let (size, strikes) = named("double_response=0.5", "double_response");
+    let (size, strikes) = named("double_response", "double_response");
     assert!(size <= strikes, "{size} of {strikes}");
 }
 
 #[test]
 fn dropped_speech_is_named() {
-    let (size, strikes) = named("vad_drop=0.5", "vad_drop");
+    let (size, strikes) = named("vad_drop", "vad_drop");
     assert!(size <= strikes, "{size} of {strikes}");
 }
 
 #[test]
 fn cross_talk_is_named() {
-    let (size, strikes) = named("cross_talk=0.5", "cross_talk");
+    let (size, strikes) = named("cross_talk", "cross_talk");
     assert!(size <= strikes, "{size} of {strikes}");
 }
 

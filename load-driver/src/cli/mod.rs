@@ -13,6 +13,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
+use proto::time::Micros;
 
 use crate::{
     engine::{BalancerConfig, worker::Work},
@@ -57,6 +58,8 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Prints the report of a run again, from its results; also of one that is not over. Ends as that run did.
     Report(report::ReportArgs),
+    /// Goes on with a run whose driver was killed, from its last checkpoint, into the same folder.
+    Resume(run::ResumeArgs),
     /// Prints the JSON Schema of a profile, for editors.
     Schema,
     /// Lists the shipped profiles.
@@ -120,6 +123,13 @@ pub fn main() -> ExitCode {
                 Err(error) => fail(&error.to_string(), error.exit),
             }
         }
+        Command::Resume(args) => {
+            log_to_stderr();
+            match run::resume(&args) {
+                Ok(exit) => exit.into(),
+                Err(error) => fail(&error.to_string(), error.exit),
+            }
+        }
         Command::Check { profile, set, target, seed, reach } => match run::overrides(&set, target.as_deref(), seed.as_deref()) {
             Ok(overrides) => check::check_with(&Source::of(&profile), &overrides, &reach).print(),
             Err(error) => Printed::invalid(&error).print(),
@@ -129,17 +139,30 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::report(&args),
         Command::Schema => schema::schema().print(),
         Command::Profiles => profiles::profiles().print(),
-        Command::Backend(args) => match agent_server::serve::run(*args) {
-            Ok(code) => code,
-            Err(error) => fail(&format!("{error:#}"), Exit::InvalidProfile),
-        },
+        Command::Backend(args) => {
+            end_with_parent();
+            match agent_server::serve::run(*args) {
+                Ok(code) => code,
+                Err(error) => fail(&format!("{error:#}"), Exit::InvalidProfile),
+            }
+        }
         Command::Worker => {
+            end_with_parent();
             log_to_stderr();
             match worker() {
                 Ok(()) => Exit::Ok.into(),
                 Err(error) => fail(&format!("{error:#}"), Exit::InternalFault),
             }
         }
+    }
+}
+
+/// A child of the driver must not outlive it, not even while it is stopped by a fault and cannot see that its stdin is closed.
+fn end_with_parent() {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)) {
+        // The end of stdin is still there.
+        tracing::debug!("the kernel tells nothing of the parent's end: {error}");
     }
 }
 
@@ -179,7 +202,9 @@ fn worker() -> anyhow::Result<()> {
         // Of its own: it shares no grants with the engine of the driver's process, nor with other workers.
         let first = job.scenarios.iter().flatten().next().copied().unwrap_or_default();
         let mix = (u64::from(first) + 1) << 32 | job.worker as u64;
-        let balancer = BalancerConfig::of(&profile, job.targets.len(), mix)?;
-        Ok(Work { plan: Plan::build(&profile, &job.run_id)?, balancer })
+        let from = job.resumed.map_or(Micros::ZERO, |at| at.from);
+        let balancer = BalancerConfig::of(&profile, job.targets.len(), mix)?.map(|config| config.from(from));
+        let plan = Plan::build(&profile, &job.run_id)?;
+        Ok(Work { plan: if let Some(at) = job.resumed { plan.resumed(at) } else { plan }, balancer })
     })
 }

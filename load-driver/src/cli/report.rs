@@ -1,11 +1,16 @@
 //! `report DIR`: the report of a run again, from its results.
 
-use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+use std::{
+    io::{IsTerminal, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, ValueEnum};
 
 use super::{emit, fail};
 use crate::report::{Exit, Style, annotations, json, junit, markdown, results, terminal};
+use crate::run::lock::Lock;
 
 /// `load-driver report DIR`.
 #[derive(Debug, Clone, Args)]
@@ -35,7 +40,7 @@ pub enum Format {
 
 /// Reads and prints; ends as the run did, and one that is not over is no pass.
 pub fn report(args: &ReportArgs) -> ExitCode {
-    let (_, summary) = match results::read(&args.results) {
+    let (found, summary) = match results::read(&args.results) {
         Ok(read) => read,
         Err(error) => return fail(&error.to_string(), Exit::InvalidProfile),
     };
@@ -47,9 +52,21 @@ pub fn report(args: &ReportArgs) -> ExitCode {
         Format::Annotations => Ok(annotations::render(&annotations::of(&summary))),
         Format::Json => json::render(&summary),
     };
+    if summary.unfinished {
+        // Nobody reads it when even stderr is gone.
+        let _ = writeln!(std::io::stderr(), "{}", unfinished(&found.folder));
+    }
     let over = if summary.unfinished { Exit::Interrupted } else { Exit::Ok };
     match text {
         Ok(text) => emit(&text, Exit::worst([summary.exit.reason, over])),
         Err(error) => fail(&format!("failed to make the report: {error}"), Exit::InternalFault),
+    }
+}
+
+/// What to do about a run that is not over.
+fn unfinished(folder: &Path) -> String {
+    match Lock::holder(folder) {
+        Some(pid) => format!("unfinished: the run goes on (driver pid {pid}); this is its last checkpoint"),
+        None => format!("unfinished: the driver of this run was killed; `load-driver resume {}` goes on with it", folder.display()),
     }
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use proto::frame::Outcome;
 
+use serde::{Deserialize, Serialize};
+
 use crate::profile::{Counters, Ended};
 
 /// Names that are listed in a message.
@@ -13,7 +15,7 @@ const LISTED: usize = 12;
 const MOST: f64 = 9_007_199_254_740_992.0;
 
 /// Sums as a source gave them. What is absent it does not give.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Live sessions.
     pub active: i64,

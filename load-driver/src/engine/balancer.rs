@@ -45,6 +45,15 @@ impl BalancerConfig {
         let joins = fleet.members.iter().map(|member| member.joins).collect();
         Ok(Some(Self { routes: routes(routing, backends, profile.seed ^ mix)?, report_interval: routing.report_interval.0, joins }))
     }
+
+    /// For the rest of a run of which so much is over.
+    #[must_use]
+    pub fn from(mut self, run_time: Micros) -> Self {
+        for joins in &mut self.joins {
+            *joins = Micros(joins.0.saturating_sub(run_time.0));
+        }
+        self
+    }
 }
 
 fn routes(routing: &Routing, backends: usize, seed: u64) -> Result<RoutesConfig, PolicyError> {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::{Balancer, BalancerConfig, Engine, EngineEvent, EngineHandle, EngineOptions, Targets, wire};
-use crate::plan::{Connection, Plan};
+use crate::plan::{Connection, Plan, Resumed};
 
 /// Events that may wait for the pipe.
 const EVENTS: usize = 256;
@@ -45,6 +45,9 @@ pub struct WorkerJob {
     /// What of it was given on the command line ([`Connection::private`]), which nothing that is stored holds: to be masked here as well.
     #[serde(default)]
     pub private: BTreeSet<String>,
+    /// It goes on where another driver was killed.
+    #[serde(default)]
+    pub resumed: Option<Resumed>,
     /// How to run.
     pub options: EngineOptions,
 }

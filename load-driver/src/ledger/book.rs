@@ -14,7 +14,7 @@
 //! A session that is over and reconciled is folded into totals, so that memory follows the sessions that live, not those that lived.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
 };
 
@@ -25,6 +25,7 @@ use super::{
     funnel::{Funnels, Standing},
     ids::Ids,
     merge::{SourceId, WorkerLoss},
+    recent::Recent,
     retries::Retries,
     session::{Acceptance, Attempt, How, Over, Session},
     strays::Strays,
@@ -51,11 +52,15 @@ pub struct Book {
     /// Accepted sessions that were folded, by boot.
     folded: BTreeMap<BootIndex, u64>,
     /// Hashes of the names of folded sessions: a second decrement of one of them must be known for what it is.
-    pub(super) folded_names: HashSet<u64>,
+    pub(super) folded_names: Recent,
     /// Of those: folded without an end record, which may yet come.
-    pub(super) folded_unrecorded: HashSet<u64>,
+    pub(super) folded_unrecorded: Recent,
     /// Behind a front: hashes of the references of folded sessions.
-    pub(super) folded_refs: HashSet<u64>,
+    pub(super) folded_refs: Recent,
+    /// Dials in doubt that were folded, by backend: it may have counted each.
+    doubts: BTreeMap<Option<usize>, u64>,
+    /// Of those: its log told that it had.
+    pub(super) doubts_counted: u64,
     losses: Vec<WorkerLoss>,
     /// What each scenario is for, in the order of the plan.
     expect: Vec<Option<Expect>>,
@@ -84,6 +89,17 @@ impl Book {
     pub fn behind_front(mut self) -> Self {
         self.front = true;
         self
+    }
+
+    /// The same, going on from sessions that another driver had brought to their ends.
+    pub(super) fn resume(&mut self, funnels: Funnels) {
+        self.funnels = funnels;
+    }
+
+    /// Sessions that this boot accepted, folded or not.
+    pub(super) fn accepted_on(&self, boot: BootIndex) -> u64 {
+        let told = self.sessions.values().filter(|s| s.accepted.as_ref().is_some_and(|a| a.boot == boot)).count();
+        self.folded_on(boot) + told as u64
     }
 
     /// The number of a boot; new ones get the next.
@@ -118,6 +134,7 @@ impl Book {
                 agreed_us: None,
                 lives_on: false,
                 dial_cut: false,
+                told: false,
                 starts_at_upgrade: self.start_at_upgrade.get(usize::from(scenario)).copied().unwrap_or(false),
             };
             self.funnels.enter(scenario, Standing::of(&session, expect_of(&self.expect, scenario)));
@@ -133,9 +150,14 @@ impl Book {
                 if over && session.end_kind() == Some(EndKind::KillBackend) =>
             {
                 self.over(index, at_us, How::Finished(finish));
+                self.change(index, |session| session.told = true);
             }
             // The kill of its backend or worker closed it; the driver's own view of that comes later.
-            _ if over && session.closed_from_outside(&self.killed) => {}
+            event if over && session.closed_from_outside(&self.killed) => {
+                if matches!(event, LedgerEvent::Ended { .. } | LedgerEvent::Failed { .. }) {
+                    self.change(index, |session| session.told = true);
+                }
+            }
             _ if over => self.complain(index, "went on after its end"),
             LedgerEvent::Attempted { backend, .. } => self.attempted(index, backend, at_us),
             LedgerEvent::Retried { cause } if session.dialling() => self.retried(index, cause, at_us),
@@ -144,7 +166,10 @@ impl Book {
             LedgerEvent::Forced { kind } => {
                 self.change(index, |session| session.forced = session.forced.or(Some((kind, at_us))));
             }
-            LedgerEvent::Ended { finish } if session.accepted.is_some() => self.over(index, at_us, How::Finished(finish)),
+            LedgerEvent::Ended { finish } if session.accepted.is_some() => {
+                self.over(index, at_us, How::Finished(finish));
+                self.change(index, |session| session.told = true);
+            }
             LedgerEvent::Failed { cause } if session.accepted.is_none() => self.over(index, at_us, How::Failed(cause)),
             LedgerEvent::Ended { .. } => self.complain(index, "ended without acceptance"),
             LedgerEvent::Failed { .. } => self.complain(index, "failed to start after acceptance"),
@@ -273,6 +298,7 @@ impl Book {
             self.change(index, |session| {
                 session.untold_from_us = Some(loss.known_to_us.get(&session.source.shard).copied().unwrap_or(loss.at_us));
                 session.dial_cut = loss.planned && session.accepted.is_none();
+                session.told = true;
             });
             self.over(index, loss.at_us, how);
         }
@@ -297,20 +323,67 @@ impl Book {
 
     /// Removes a reconciled session; totals keep it.
     pub(super) fn fold(&mut self, index: PlanIndex) {
-        let Some(session) = self.sessions.remove(&index) else { return };
-        self.by_ref.remove(&session.client_ref);
-        if self.front {
-            self.folded_refs.insert(ref_hash(&session.client_ref));
+        let Some((session, over_us)) = self.take_out(index) else { return };
+        if session.accepted.is_none() && session.in_doubt() {
+            return self.fold_doubt(&session);
         }
         if let Some(accepted) = session.accepted {
             *self.folded.entry(accepted.boot).or_default() += 1;
             let hash = name_hash(accepted.boot, &accepted.session_id);
-            self.folded_names.insert(hash);
+            self.folded_names.insert(hash, over_us);
             if session.record.is_none() {
-                self.folded_unrecorded.insert(hash);
+                self.folded_unrecorded.insert(hash, over_us);
             }
             self.by_id.remove(&(accepted.boot, accepted.session_id));
         }
+    }
+
+    /// Removes a session that the driver alone called accepted, and that the backend need never have had.
+    pub(super) fn fold_unheard(&mut self, index: PlanIndex) {
+        let Some((session, over_us)) = self.take_out(index) else { return };
+        *self.doubts.entry(session.backend()).or_default() += 1;
+        if let Some(accepted) = session.accepted {
+            self.folded_unrecorded.insert(name_hash(accepted.boot, &accepted.session_id), over_us);
+            self.by_id.remove(&(accepted.boot, accepted.session_id));
+        }
+    }
+
+    fn take_out(&mut self, index: PlanIndex) -> Option<(Session, u64)> {
+        let session = self.sessions.remove(&index)?;
+        self.by_ref.remove(&session.client_ref);
+        let over_us = session.over.map_or(0, |over| over.at_us);
+        if self.front {
+            self.folded_refs.insert(ref_hash(&session.client_ref), over_us);
+        }
+        Some((session, over_us))
+    }
+
+    /// A dial of which nobody will tell any more: its backend may have counted it, and did when its log says so.
+    fn fold_doubt(&mut self, dial: &Session) {
+        if let Some(record) = dial.record {
+            *self.folded.entry(record.boot).or_default() += 1;
+            self.folded_names.insert(record.name, record.at_us);
+            self.doubts_counted += 1;
+        } else {
+            *self.doubts.entry(dial.backend()).or_default() += 1;
+        }
+    }
+
+    /// Folds the dials that sessions left behind before this time.
+    pub(super) fn fold_strays(&mut self, before_us: u64) {
+        for dial in self.strays.take_before(before_us) {
+            self.fold_doubt(&dial);
+        }
+    }
+
+    /// Folded dials in doubt without a record that may have been counted by this backend.
+    pub(super) fn doubts_at(&self, backend: usize) -> u64 {
+        [Some(backend), None].iter().filter_map(|at| self.doubts.get(at).copied()).sum()
+    }
+
+    /// All folded dials in doubt.
+    pub(super) fn doubts_folded(&self) -> u64 {
+        self.doubts_counted + self.doubts.values().sum::<u64>()
     }
 
     /// The plan killed this process.

@@ -65,6 +65,13 @@ pub struct ConvergenceRow {
     pub max_us: Option<u64>,
 }
 
+/// A row and its times, as a checkpoint holds them: value and how often.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredRow {
+    row: ConvergenceRow,
+    times: Vec<(u64, u64)>,
+}
+
 #[derive(Debug)]
 struct Cell {
     row: ConvergenceRow,
@@ -112,13 +119,38 @@ impl Convergence {
     /// The cell of such ends; the first of its kind makes it.
     fn cell(&mut self, end: MadeEnd) -> &mut Cell {
         let dialect = self.dialects.get(usize::from(end.scenario)).copied().unwrap_or_default();
+        self.cell_of(end.kind, end.protocol, dialect)
+    }
+
+    fn cell_of(&mut self, kind: EndKind, protocol: Protocol, dialect: Dialect) -> &mut Cell {
         let key = |cell: &Cell| (cell.row.kind, cell.row.dialect, cell.row.protocol == Protocol::Websocket);
-        let wanted = (end.kind, dialect, end.protocol == Protocol::Websocket);
+        let wanted = (kind, dialect, protocol == Protocol::Websocket);
         let at = self.cells.partition_point(|cell| key(cell) < wanted);
         if self.cells.get(at).is_none_or(|cell| key(cell) != wanted) {
-            self.cells.insert(at, Cell::new(end.kind, end.protocol, dialect));
+            self.cells.insert(at, Cell::new(kind, protocol, dialect));
         }
         &mut self.cells[at]
+    }
+
+    /// Every row with something in it, and its times, for a checkpoint.
+    pub(super) fn stored(&self) -> Vec<StoredRow> {
+        let used = self.cells.iter().filter(|cell| cell.row.killed + cell.row.detected + cell.row.written_off > 0);
+        let bins = |times: &Histogram<u64>| times.iter_recorded().map(|bin| (bin.value_iterated_to(), bin.count_at_value())).collect();
+        used.map(|cell| StoredRow { row: cell.row.clone(), times: cell.times.as_ref().map(bins).unwrap_or_default() }).collect()
+    }
+
+    /// Goes on from these rows.
+    pub(super) fn resume(&mut self, rows: &[StoredRow]) {
+        for stored in rows {
+            let cell = self.cell_of(stored.row.kind, stored.row.protocol, stored.row.dialect);
+            cell.row = stored.row.clone();
+            cell.times = Histogram::new_with_bounds(1, MAX_US, 3).ok();
+            for (value, n) in &stored.times {
+                if let Some(times) = &mut cell.times {
+                    times.saturating_record_n(*value, *n);
+                }
+            }
+        }
     }
 
     /// Counts into a row.

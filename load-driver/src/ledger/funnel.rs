@@ -256,6 +256,20 @@ impl Funnels {
         }
     }
 
+    /// The driver was killed: what was under way is over, cut by no fault of the target's. How many sessions that were.
+    pub fn write_off(&mut self) -> u64 {
+        let mut lost = 0;
+        for Counted { funnel, .. } in self.scenarios.values_mut() {
+            let [waiting, dialling, live] = [&mut funnel.waiting, &mut funnel.dialling, &mut funnel.live].map(std::mem::take);
+            funnel.not_attempted += waiting;
+            funnel.not_established += dialling;
+            funnel.aborted += waiting + dialling;
+            funnel.interrupted += live;
+            lost += waiting + dialling + live;
+        }
+        lost
+    }
+
     /// One scenario's.
     pub fn scenario(&self, number: u16) -> Funnel {
         self.scenarios.get(&number).map(|counted| counted.funnel).unwrap_or_default()

@@ -59,16 +59,16 @@ impl Book {
 
     /// The front brought a session of this run to a second backend.
     pub(super) fn dialled_by_front(&self, client_ref: &str) -> bool {
-        self.front && (self.by_ref.contains_key(client_ref) || self.folded_refs.contains(&ref_hash(client_ref)))
+        self.front && (self.by_ref.contains_key(client_ref) || self.folded_refs.contains(ref_hash(client_ref)))
     }
 
     /// A session of that name was reconciled before.
     pub(super) fn was_folded(&self, boot: BootIndex, session_id: &str) -> bool {
-        self.folded_names.contains(&name_hash(boot, session_id))
+        self.folded_names.contains(name_hash(boot, session_id))
     }
 
     /// A session of that name was reconciled without its end record, which is here now.
     pub(super) fn recorded_after_all(&mut self, boot: BootIndex, session_id: &str) -> bool {
-        self.folded_unrecorded.remove(&name_hash(boot, session_id))
+        self.folded_unrecorded.remove(name_hash(boot, session_id))
     }
 }

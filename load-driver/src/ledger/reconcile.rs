@@ -14,6 +14,7 @@ use super::{
     convergence::{Convergence, MadeEnd},
     entry::Finish,
     finding::Names,
+    recent::HORIZON_US,
     session::{How, Over, Session},
 };
 use crate::plan::EndKind;
@@ -168,6 +169,7 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             _ => b.possible += 1,
         }
     }
+    b.attempted += book.doubts_at(boot.backend);
     let known = |ended_us: &&u64| ended_us.saturating_add(config.grace_us) <= cut_from_us;
     b.accepted += boot.untold.values().filter(known).count() as u64;
     b.unaccepted += boot.untold.values().filter(|ended_us| **ended_us <= at.captured_us && !known(ended_us)).count() as u64;
@@ -298,7 +300,9 @@ pub fn sweep(
     out: (&mut Faults, &mut Convergence),
 ) {
     let (faults, convergence) = out;
-    let mut done: Vec<PlanIndex> = Vec::new();
+    let (mut done, mut unheard): (Vec<PlanIndex>, Vec<PlanIndex>) = Default::default();
+    // The newest of all backends: one that has not answered for a whole horizon passes nothing anyway.
+    let seen_us = boots.values().filter(|boot| boot.killed_us.is_none() && !boot.replaced).map(Boot::looked_at_from_us).max().unwrap_or(0);
     for (index, session) in &book.sessions {
         let Some(over) = session.over else { continue };
         let watched = match session.backend() {
@@ -313,7 +317,14 @@ pub fn sweep(
             done.push(*index);
             continue;
         }
-        // In doubt: few, and the backend may yet tell.
+        // In doubt: the backend may yet tell, but not for ever.
+        if session.accepted.is_none() {
+            let told_us = over.at_us.max(session.record.map_or(0, |record| record.at_us));
+            if !last && told_us.saturating_add(HORIZON_US) < seen_us {
+                done.push(*index);
+            }
+            continue;
+        }
         let boot = session.accepted.as_ref().and_then(|accepted| boots.get(&accepted.boot));
         let Some((boot, watch)) = boot.and_then(|boot| Some((boot, watches.get(boot.backend)?))) else { continue };
         if session.through_front() && session.backend() != Some(boot.backend) {
@@ -322,19 +333,34 @@ pub fn sweep(
         }
         if !last && (session.end_kind() == Some(EndKind::KillBackend) || boot.killed_us.is_some() && session.record.is_none()) {
             // The driver may have more to tell of it.
-            continue;
+            if session.told && session.record.is_none() && is_written_off(session, boot, watch, config) {
+                count_killed(session, convergence);
+                // Those of the kill itself were told when its successor agreed.
+                if let (Some(end), None) = (row(session), session.agreed_us) {
+                    convergence.count(end, |row| row.written_off += 1);
+                }
+                done.push(*index);
+                continue;
+            }
+            if !session.told || session.record.is_none() {
+                continue;
+            }
         }
-        let judged_to_us = if last { u64::MAX } else { boot.looked_at_from_us() };
+        // Nobody will look at a process again that another one has followed.
+        let judged_to_us = if last || is_gone(boot, watch) { u64::MAX } else { boot.looked_at_from_us() };
         let quiet = |at_us: u64| at_us.saturating_add(2 * config.grace_us) < judged_to_us;
         if let Some(record) = session.record {
             if quiet(over.at_us.max(record.at_us)) {
                 settle(session, boot, watch, config, faults, convergence);
                 done.push(*index);
             }
+        } else if !surely_counted(session, watch, config, over.at_us) {
+            if !last && over.at_us.saturating_add(HORIZON_US) < seen_us {
+                unheard.push(*index);
+            }
         } else if !boot.complete_log()
             && boot.killed_us.is_none()
             && quiet(over.at_us)
-            && surely_counted(session, watch, config, over.at_us)
             && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us
         {
             count_killed(session, convergence);
@@ -347,6 +373,31 @@ pub fn sweep(
     for index in done {
         book.fold(index);
     }
+    for index in unheard {
+        book.fold_unheard(index);
+    }
+    if !last {
+        book.fold_strays(seen_us.saturating_sub(HORIZON_US));
+    }
+}
+
+/// Another process has followed it, and its last sample is judged.
+fn is_gone(boot: &Boot, watch: &Watch) -> bool {
+    boot.waiting.is_none() && watch.boots.last() != Some(&boot.index)
+}
+
+/// Nothing more comes of a session without a record whose process was killed: a successor agreed that it is gone, or it ended so shortly
+/// before that the last look could not tell. What the last look did show as a ghost stays for the verdict.
+fn is_written_off(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConfig) -> bool {
+    let Some((end_us, _)) = session.ending() else { return false };
+    if boot.killed_us.is_none() || !is_gone(boot, watch) {
+        return false;
+    }
+    if session.end_kind() == Some(EndKind::KillBackend) && session.agreed_us.is_none() {
+        return false;
+    }
+    let window_us = window_us(session, config) + config.settle_us;
+    boot.last.as_ref().is_none_or(|last| end_us >= last.asked_us || watch.watched_us(end_us, last.asked_us) <= window_us)
 }
 
 /// One more in its row of the table.

@@ -45,6 +45,8 @@ pub struct Session {
     pub lives_on: bool,
     /// The plan killed its worker or backend while it was dialled: that it came to nothing is no failure.
     pub dial_cut: bool,
+    /// The driver had its last word: nothing more comes of it from there.
+    pub told: bool,
     /// Its dial was more than a connection: the upgrade may have been the start.
     pub starts_at_upgrade: bool,
 }

@@ -218,13 +218,20 @@ fn in_doubt(ledger: &Ledger) -> InDoubt {
         counted += u64::from(session.record.is_some() || listed());
     }
     let untold = ledger.boots.values().map(|boot| boot.untold.len() as u64 - boot.redialled).sum();
-    InDoubt { total: names.total, counted, client_refs: names.listed, untold }
+    let (folded, told) = (ledger.book.doubts_folded(), ledger.book.doubts_counted);
+    InDoubt { total: names.total + folded, counted: counted + told, client_refs: names.listed, untold }
 }
 
 fn conclude(ledger: &Ledger, mut last: Last, findings: Vec<Finding>, in_doubt: InDoubt) -> Verdict {
     let faults = &ledger.faults;
     if faults.over_cap > 0 {
         last.notes.push(format!("{} snapshots showed more live sessions than the cap", faults.over_cap));
+    }
+    let forgotten = ledger.book.folded_names.forgotten();
+    if forgotten > 0 {
+        last.notes.push(format!(
+            "the names of {forgotten} sessions that ended more than half an hour before were forgotten: a second decrement of one of them would show as an unknown session or as a snapshot that does not add up"
+        ));
     }
     if in_doubt.total > 0 {
         last.notes.push(format!(

@@ -56,7 +56,14 @@ impl Plan {
         if scenarios.iter().all(|scenario| scenario.lanes.is_empty()) {
             return Err(PlanError::NoSessions);
         }
-        let mut plan = Self { run_id: run_id.to_owned(), seed: profile.seed, warmup: profile.warmup.0, faults: Vec::new(), scenarios };
+        let mut plan = Self {
+            run_id: run_id.to_owned(),
+            seed: profile.seed,
+            warmup: profile.warmup.0,
+            faults: Vec::new(),
+            first_iteration: 0,
+            scenarios,
+        };
         plan.faults = profile.timeline(plan.stops_at());
         for scenario in &mut plan.scenarios {
             let drains = plan.faults.iter().filter(|fault| matches!(fault.kind, FaultKind::Drain));

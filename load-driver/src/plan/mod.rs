@@ -17,6 +17,7 @@ mod build;
 mod fault;
 mod kinds;
 mod outline;
+mod resume;
 mod resumption;
 mod scenario;
 mod service;
@@ -32,6 +33,7 @@ pub use self::{
     fault::{Fault, FaultKind, FaultName, FaultTarget, Maker},
     kinds::{Capabilities, Claim, Dialect, EndKind, Expect, Protocol},
     outline::{Outline, Outlook},
+    resume::{MAX_SEGMENTS, Resumed},
     resumption::Resumption,
     scenario::{ActTemplate, Conversation, Lane, ScenarioPlan, TurnTemplate, WaitTemplate},
     service::{ADMIN_TOKEN, Agent, Connection, Service, TurnDetection, hide},
@@ -51,6 +53,8 @@ pub struct Plan {
     pub scenarios: Vec<Arc<ScenarioPlan>>,
     /// What goes wrong on purpose, in order of time.
     pub faults: Vec<Fault>,
+    /// Lanes that repeat begin with this iteration: more than 0 where a run goes on after its driver was killed.
+    pub first_iteration: u32,
 }
 
 /// Bits of an index below the lane.
@@ -96,7 +100,10 @@ impl Plan {
     /// When the plan has no such scenario.
     pub fn session(&self, scenario: usize, lane: u32, iteration: u32, start: Micros) -> SessionPlan {
         let scenario = self.scenarios[scenario].clone();
-        let draw = scenario.draw(self.seed, lane, iteration);
+        // One executor makes all lanes of a scenario.
+        let repeats = scenario.lanes.first().is_some_and(|lane| lane.repeat);
+        let first = if repeats { self.first_iteration } else { 0 };
+        let draw = scenario.draw(self.seed, lane, first + iteration);
         SessionPlan::new(draw, self.seed, start, scenario, format!("{}-{}", self.run_id, draw.index))
     }
 

@@ -28,6 +28,12 @@ pub struct Driver {
     pub handshakes: u32,
     /// Longest wait for a connection, handshake included.
     pub connect_timeout: Span,
+    /// Time between two checkpoints, from which a run whose driver was killed is reported or resumed; absent: a minute for runs of three
+    /// minutes and more, else none; `0s`: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Span>,
+    /// Time after which a new file of the latency log is begun, whatever its size.
+    pub rotate: Span,
     /// HTTP/2 flow control of the driver's side.
     pub http2: Http2,
 }
@@ -41,6 +47,8 @@ impl Default for Driver {
             max_schedule_lag: Span::millis(20),
             handshakes: 256,
             connect_timeout: Span::seconds(10),
+            checkpoint: None,
+            rotate: Span::seconds(3_600),
             http2: Http2::default(),
         }
     }
@@ -79,8 +87,12 @@ impl Driver {
         if self.handshakes == 0 {
             c.error("handshakes", "no session may connect", "write 1 or more; 256 is the default");
         }
-        for (key, span) in [("max_schedule_lag", self.max_schedule_lag), ("connect_timeout", self.connect_timeout)] {
+        for (key, span) in [("max_schedule_lag", self.max_schedule_lag), ("connect_timeout", self.connect_timeout), ("rotate", self.rotate)]
+        {
             c.positive(key, span);
+        }
+        if self.checkpoint.is_some_and(|span| (1..1_000_000).contains(&span.micros())) {
+            c.error("checkpoint", "checkpoints come too often", "write 1s or more, or 0s for none");
         }
         c.within("http2", |c| {
             const MAX: u32 = i32::MAX as u32;

@@ -33,8 +33,8 @@ macro_rules! clips {
 
 /// Every shipped profile, in the order in which a newcomer should meet them.
 pub const SHIPPED: &[ShippedProfile] = profiles![
-    "quickstart", "thousands", "talkers", "barge-in", "tool-calls", "arrivals", "idle-burst", "forced-kill", "kill-matrix", "voice-faults", "soak-5m",
-    "openai-realtime", "twilio", "pipecat", "gemini-live", "ces", "elevenlabs", "deepgram", "custom-elevenlabs", "custom-deepgram",
+    "quickstart", "thousands", "talkers", "barge-in", "tool-calls", "arrivals", "idle-burst", "forced-kill", "kill-matrix", "voice-faults", "soak",
+    "soak-5m", "openai-realtime", "twilio", "pipecat", "gemini-live", "ces", "elevenlabs", "deepgram", "custom-elevenlabs", "custom-deepgram",
     "third-party";
     routing: "guide", "live", "qps-lies", "cpu-lies", "remaining-lies", "hybrid-feeds", "ghosts", "false-capacity", "balancers", "lag", "scale-up",
         "kill", "million"

@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::{Counter, Metric, Registry};
 use crate::{
+    leak::{Leak, LeakBook},
     ledger::{Funnel, Funnels},
     threshold::{Basis, Filter, Gauge, Source},
 };
@@ -17,6 +18,8 @@ pub struct Measurements<'a> {
     pub registry: &'a Registry,
     /// Sessions.
     pub funnels: &'a Funnels,
+    /// Growth of processes, where it is watched.
+    pub leaks: Option<&'a LeakBook>,
 }
 
 impl Measurements<'_> {
@@ -59,6 +62,10 @@ impl Source for Measurements<'_> {
             Gauge::Active => (now.0, peak.0),
             Gauge::Speaking => (now.1, peak.1),
         }
+    }
+
+    fn leak(&self, leak: Leak) -> Option<(f64, u64)> {
+        self.leaks?.worst(leak)
     }
 
     fn measured(&self) -> Duration {

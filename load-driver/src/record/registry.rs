@@ -78,6 +78,8 @@ pub struct Registry {
     gauges: Gauges,
     peaks: (u64, u64),
     measured: Option<(u64, u64)>,
+    /// By the segments of the run before this one.
+    measured_before: Duration,
     warmup_samples: u64,
     recent: Recent,
 }
@@ -117,6 +119,7 @@ impl Registry {
             gauges: Gauges::new(),
             peaks: (0, 0),
             measured: None,
+            measured_before: Duration::ZERO,
             warmup_samples: 0,
             recent: Recent::default(),
         }
@@ -222,7 +225,7 @@ impl Registry {
 
     /// Length of the measured part so far: after the warm-up.
     pub fn measured(&self) -> Duration {
-        self.measured.map_or(Duration::ZERO, |(from, to)| Duration::from_micros(to.saturating_sub(from)))
+        self.measured_before + self.measured.map_or(Duration::ZERO, |(from, to)| Duration::from_micros(to.saturating_sub(from)))
     }
 
     /// Samples that the warm-up kept out of the totals.
@@ -319,6 +322,9 @@ fn add_pair(into: &mut Pair, response: &Histogram<u64>, service: &Histogram<u64>
 fn merge_pair(into: &mut BTreeMap<Metric, Pair>, metric: Metric, response: &Histogram<u64>, service: &Histogram<u64>) {
     add_pair(into.entry(metric).or_insert_with(empty_pair), response, service);
 }
+
+#[path = "registry_state.rs"]
+mod state;
 
 #[cfg(test)]
 #[path = "registry_tests.rs"]

@@ -114,6 +114,8 @@ pub fn generator(registry: &Registry, driver: &ProcessTrack, limits: SaturationL
 pub struct Known {
     /// What was run.
     pub run: RunInfo,
+    /// Parts of a run that was resumed.
+    pub segments: Vec<super::summary::SegmentRow>,
     /// Seconds from the start to the last session's end.
     pub duration_s: f64,
     /// Why it ended early.
@@ -134,6 +136,8 @@ pub struct Known {
     pub generator: GeneratorHealth,
     /// Driver, workers and backends.
     pub costs: Vec<super::summary::ProcessCost>,
+    /// Of driver, workers and backends.
+    pub leaks: Vec<crate::leak::LeakRow>,
     /// Workers that were lost other than by the plan.
     pub workers_lost: u64,
     /// What was said with the first failure of each cause, by its name.
@@ -153,6 +157,7 @@ pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons
         schema_version: SCHEMA_VERSION,
         unfinished: false,
         invariants: invariants(registry, funnels, &known),
+        segments: known.segments,
         run: known.run,
         duration_s: known.duration_s,
         measured_s: registry.measured().as_secs_f64(),
@@ -173,6 +178,7 @@ pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons
         error_messages: known.said,
         generator: known.generator,
         costs: known.costs,
+        leaks: known.leaks,
         workers_lost: known.workers_lost,
         balance: known.balance,
         comparison: None,

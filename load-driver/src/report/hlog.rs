@@ -11,7 +11,7 @@
 use std::{
     fs::File,
     io::{self, BufWriter, Write},
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -30,6 +30,9 @@ use crate::record::{Metric, Second, histogram};
 pub struct Hlog<W: Write = BufWriter<File>> {
     out: W,
     name: String,
+    /// Where the next file is begun, and when; none for a log that is no file.
+    rotation: Option<Rotation<W>>,
+    run: RunInfo,
     serializer: V2DeflateSerializer,
     scratch: Histogram<u64>,
     aggregate: Histogram<u64>,
@@ -44,9 +47,49 @@ impl<W: Write> std::fmt::Debug for Hlog<W> {
 }
 
 impl Hlog {
-    /// Into a new file.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self::new(BufWriter::new(File::create(path)?), path.display().to_string()))
+    /// Into files of this folder: `latencies.hlog`, then `latencies.0002.hlog` and so on, a new one after so long, or when one has
+    /// [`MAX_BYTES`]. Each is a whole log. Those that are there already stay: the run goes on after them.
+    pub fn rotating(folder: &Path, every: Duration) -> io::Result<Self> {
+        let number = parts(folder)?.len() + 1;
+        let path = part(folder, number);
+        let mut log = Self::new(open(&path)?, path.display().to_string());
+        log.rotation = Some(Rotation { folder: folder.to_owned(), open, every, number, from_us: 0, seconds: 0 });
+        Ok(log)
+    }
+}
+
+fn open(path: &Path) -> io::Result<BufWriter<File>> {
+    File::create(path).map(BufWriter::new)
+}
+
+/// A file that has grown so large is followed by the next.
+pub const MAX_BYTES: u64 = 64 << 20;
+
+struct Rotation<W> {
+    folder: PathBuf,
+    open: fn(&Path) -> io::Result<W>,
+    every: Duration,
+    number: usize,
+    /// First second in the file, unix microseconds; 0 for none.
+    from_us: u64,
+    /// So many are in it.
+    seconds: u64,
+}
+
+fn part(folder: &Path, number: usize) -> PathBuf {
+    folder.join(if number == 1 { "latencies.hlog".to_owned() } else { format!("latencies.{number:04}.hlog") })
+}
+
+/// The files of a log in order of time, with their sizes.
+pub fn parts(folder: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
+    let mut all = Vec::new();
+    loop {
+        let path = part(folder, all.len() + 1);
+        match std::fs::metadata(&path) {
+            Ok(file) => all.push((path, file.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(all),
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -56,6 +99,8 @@ impl<W: Write> Hlog<W> {
         Self {
             out,
             name: name.into(),
+            rotation: None,
+            run: RunInfo::default(),
             serializer: V2DeflateSerializer::new(),
             // The same range in every line: some readers take the range of the first for all.
             scratch: histogram::full_range(),
@@ -67,6 +112,7 @@ impl<W: Write> Hlog<W> {
 
     fn header(&mut self, run: &RunInfo) -> io::Result<()> {
         self.base_us = run.started_at_us;
+        self.run = run.clone();
         self.scenarios.clone_from(&run.scenarios);
         let seconds = |us: u64| us as f64 / 1e6;
         let start_us = run.started_at_us + (run.warmup_s.max(0.0) * 1e6) as u64;
@@ -86,6 +132,7 @@ impl<W: Write> Hlog<W> {
         if second.warmup || second.latencies.is_empty() {
             return Ok(());
         }
+        self.rotate(second)?;
         let from = Duration::from_micros(second.from_us.saturating_sub(self.base_us));
         let length = Duration::from_micros(second.to_us.saturating_sub(second.from_us));
         self.aggregate.reset();
@@ -113,7 +160,32 @@ impl<W: Write> Hlog<W> {
                 line(&mut self.out, &mut self.serializer, &self.scratch, (from, length), Some(tag))?;
             }
         }
+        // Whatever kills the driver, the kernel has it.
         self.out.flush()
+    }
+
+    /// Begins the next file before this second, when it is time.
+    fn rotate(&mut self, second: &Second) -> io::Result<()> {
+        let Some(rotation) = &mut self.rotation else { return Ok(()) };
+        if rotation.from_us == 0 {
+            rotation.from_us = second.from_us;
+        }
+        rotation.seconds += 1;
+        let aged = second.from_us.saturating_sub(rotation.from_us) >= rotation.every.as_micros() as u64;
+        // A second is a few kilobytes: the size is asked for now and then only.
+        let full = || {
+            rotation.seconds.is_multiple_of(16) && part(&rotation.folder, rotation.number).metadata().is_ok_and(|f| f.len() >= MAX_BYTES)
+        };
+        if !aged && !full() {
+            return Ok(());
+        }
+        rotation.number += 1;
+        (rotation.from_us, rotation.seconds) = (second.from_us, 0);
+        let path = part(&rotation.folder, rotation.number);
+        self.name = path.display().to_string();
+        self.out = (rotation.open)(&path)?;
+        let run = std::mem::take(&mut self.run);
+        self.header(&run)
     }
 }
 
@@ -183,6 +255,30 @@ mod tests {
             word.to_be_bytes()[1..c.len()].to_vec()
         });
         whole.collect()
+    }
+
+    #[test]
+    fn files_follow_each_other_and_each_is_a_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunInfo { started_at_us: 1_700_000_000_000_000, ..RunInfo::default() };
+        let write = |seconds: std::ops::Range<u64>| {
+            let mut log = Hlog::rotating(folder.path(), Duration::from_secs(10)).unwrap();
+            log.event(Event::Started(&run)).unwrap();
+            for at in seconds {
+                log.event(Event::Second(&second(at, false, &[(Metric::Connect, &[at + 1])]))).unwrap();
+            }
+        };
+        write(0..25);
+        // Another driver goes on.
+        write(30..35);
+        let parts = parts(folder.path()).unwrap();
+        let seconds = |path: &Path| {
+            let text = std::fs::read_to_string(path).unwrap();
+            assert!(text.contains("#[Histogram log format version 1.3]"), "{}", path.display());
+            text.lines().filter(|line| line.starts_with("Tag=connect,")).count()
+        };
+        assert_eq!(parts.iter().map(|(path, _)| seconds(path)).collect::<Vec<_>>(), [10, 10, 5, 5]);
+        assert!(parts[3].0.ends_with("latencies.0004.hlog"));
     }
 
     #[test]

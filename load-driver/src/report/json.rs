@@ -45,6 +45,9 @@ pub fn schema() -> String {
 pub(crate) fn write_whole(path: &std::path::Path, contents: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
-    fs::write(&beside, contents)?;
+    let mut file = fs::File::create(&beside)?;
+    io::Write::write_all(&mut file, contents)?;
+    // Before the name is given: a machine that fails must not leave an empty file under it.
+    file.sync_all()?;
     fs::rename(&beside, path)
 }

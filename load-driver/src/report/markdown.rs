@@ -78,6 +78,7 @@ pub fn render(summary: &Summary) -> String {
     let sections = [
         verdict(s),
         thresholds(s),
+        segments(s),
         counters(s),
         s.comparison.as_ref().map(baseline).unwrap_or_default(),
         voice(s),
@@ -90,6 +91,7 @@ pub fn render(summary: &Summary) -> String {
         faults(s),
         generator(s),
         costs(s),
+        growth(s),
         run(s),
     ];
     bounded(&sections)
@@ -145,6 +147,17 @@ fn thresholds(s: &Summary) -> String {
         [r.key.clone(), r.expression.clone(), figure(r), count(r.samples), state.to_owned(), notes.join(", ")]
     });
     section("Thresholds", &table(["", "must be", "is", "samples", "", "notes"], rows))
+}
+
+fn segments(s: &Summary) -> String {
+    let mut body = String::new();
+    for segment in s.segments.iter().filter(|_| s.segments.len() > 1) {
+        let (what, end) = rows::segment(segment);
+        let words: Vec<&str> =
+            std::iter::once(what.as_str()).chain(end.as_deref()).chain(segment.notes.iter().map(String::as_str)).collect();
+        add!(body, "- {}\n", escape(&words.join("; ")));
+    }
+    section("Segments", &body)
 }
 
 fn counters(s: &Summary) -> String {
@@ -310,6 +323,14 @@ fn generator(s: &Summary) -> String {
         body.push('\n');
     }
     section("Generator", &body)
+}
+
+fn growth(s: &Summary) -> String {
+    let mut judged = s.leaks.iter().filter_map(rows::growth).peekable();
+    if judged.peek().is_none() {
+        return String::new();
+    }
+    section("Growth", &table(rows::GROWTH, judged))
 }
 
 fn costs(s: &Summary) -> String {

@@ -1,11 +1,14 @@
 use pulldown_cmark::{Event as Piece, Options, Parser, Tag, TagEnd};
 
 use super::*;
-use crate::report::{
-    page::LIMIT,
-    summary::FindingRow,
-    tests::{bad, compared, empty, good},
-    *,
+use crate::{
+    leak::{Leak, LeakRow},
+    report::{
+        page::LIMIT,
+        summary::{FindingRow, SegmentRow},
+        tests::{bad, compared, empty, good},
+        *,
+    },
 };
 
 /// Rows of every table, by their number of cells, as GitHub's flavour has them; and everything that is no plain text.
@@ -115,4 +118,34 @@ fn a_step_summary_is_appended_to_and_costs_no_run() {
     let text = std::fs::read_to_string(&page).unwrap();
     assert!(text.starts_with("before\n## ✅"));
     assert_eq!(text.matches("## ✅").count(), 2);
+}
+
+#[test]
+fn segments_and_growth_are_on_the_page_and_in_the_terminal() {
+    let segment =
+        |number, killed| SegmentRow { number, run_id: format!("0badcaf{number}"), killed, lost_sessions: 3, ..SegmentRow::default() };
+    let row = |what, slope: Option<f64>| LeakRow {
+        process: "backend 1".into(),
+        what,
+        slope_per_h: slope,
+        interval_per_h: slope.map(|slope| (slope - 1.0, slope + 1.0)),
+        per_session: None,
+        last: 40.0,
+        blocks: 30,
+        block_s: 2,
+        reason: String::new(),
+    };
+    let summary = Summary {
+        segments: vec![SegmentRow { notes: vec!["backend 0 | was started anew".into()], ..segment(0, true) }, segment(1, false)],
+        leaks: vec![row(Leak::Rss, Some(12.0)), row(Leak::Fds, None)],
+        ..good()
+    };
+    let text = render(&summary);
+    let (_, markup, shown) = parsed(&text);
+    assert!(markup.is_empty(), "{markup:?}");
+    for part in ["3 sessions lost with it", "backend 0 | was started anew", "+12.00", "+11.00 to +13.00", "grows"] {
+        assert!(shown.contains(part), "no {part} in {shown}");
+        assert!(terminal::render(&summary, Style::default()).contains(part), "no {part} in the terminal");
+    }
+    assert!(!text.contains("fds"), "what could not be told is in summary.json: {text}");
 }

@@ -1,10 +1,13 @@
 //! Rows that the terminal and the page both show: what stands in a cell is said once, each makes a table of it in its own way.
 
 use super::{
-    summary::{ConvergenceRow, FaultRow, ScenarioSummary},
-    text::{count, ms_or_dash},
+    summary::{ConvergenceRow, FaultRow, ScenarioSummary, SegmentRow},
+    text::{count, ms_or_dash, seconds},
 };
-use crate::plan::{Dialect, Protocol};
+use crate::{
+    leak::LeakRow,
+    plan::{Dialect, Protocol},
+};
 
 /// Of the table of scenarios.
 pub(super) const SCENARIOS: [&str; 9] =
@@ -16,6 +19,9 @@ pub(super) const CONVERGENCE: [&str; 11] =
 
 /// Of the timeline of faults.
 pub(super) const FAULTS: [&str; 7] = ["", "target", "share", "at s", "for s", "struck", ""];
+
+/// Of the growth of processes.
+pub(super) const GROWTH: [&str; 6] = ["", "growth", "95 %", "last", "rests on", ""];
 
 /// As in profiles.
 pub(super) const fn protocol(protocol: Protocol) -> &'static str {
@@ -76,4 +82,25 @@ pub(super) fn fault(row: &FaultRow) -> [String; 7] {
         row.struck.map_or_else(|| "-".to_owned(), count),
         note,
     ]
+}
+
+/// What of one process does or does not grow; nothing where that cannot be told.
+pub(super) fn growth(row: &LeakRow) -> Option<[String; 6]> {
+    let (slope, (low, high)) = (row.slope_per_h?, row.interval_per_h.unwrap_or_default());
+    Some([
+        format!("{} {}", row.process, row.what.name()),
+        format!("{slope:+.2} {}", row.what.unit()),
+        format!("{low:+.2} to {high:+.2}"),
+        format!("{:.1}", row.last),
+        format!("{} x {} s", row.blocks, row.block_s),
+        if row.grows() { "grows" } else { "flat" }.to_owned(),
+    ])
+}
+
+/// One part of a run that was resumed, and how it ended if its driver was killed.
+pub(super) fn segment(row: &SegmentRow) -> (String, Option<String>) {
+    let (from, to) = (seconds(row.from_s), seconds(row.to_s));
+    let (lost, unseen) = (count(row.lost_sessions), count(row.unseen_sessions));
+    let end = format!("its driver was killed: {lost} sessions lost with it, {unseen} begun after its last checkpoint");
+    (format!("{} (run {}): {from} to {to}", row.number, row.run_id), row.killed.then_some(end))
 }

@@ -9,6 +9,7 @@ use super::{Exit, behaviour::Behaviour, build};
 use crate::{
     balance::Balance,
     compare::{self, BaselineComparison},
+    leak::LeakRow,
     ledger::{Confidence, Funnel},
     plan::{Dialect, EndKind, Fault, FaultName, Protocol},
     record::Series,
@@ -30,6 +31,9 @@ pub struct Summary {
     /// The run is not over, or was cut off: this is what was known at the last checkpoint.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfinished: bool,
+    /// The parts of a run whose driver was killed and that was resumed, in order; empty for a run in one piece.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<SegmentRow>,
     /// How long it was, seconds, from the start to the last session's end.
     pub duration_s: f64,
     /// Of that, measured: after the warm-up.
@@ -72,6 +76,9 @@ pub struct Summary {
     pub generator: GeneratorHealth,
     /// What driver and backends cost.
     pub costs: Vec<ProcessCost>,
+    /// Whether driver, workers and backends grow: memory, file descriptors, threads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaks: Vec<LeakRow>,
     /// Workers that were lost other than by the plan.
     pub workers_lost: u64,
     /// How evenly sessions and load lay on the backends; none when not every backend has counters that can be read.
@@ -111,6 +118,29 @@ pub struct RunInfo {
     /// What embedded backends were told to do wrong: `--fault`, `--defect`, and the same of the profile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub injected: Vec<String>,
+}
+
+/// A part of a run, by one driver process.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct SegmentRow {
+    /// In order, from 0.
+    pub number: u32,
+    /// Begins the driver's name of every session of it.
+    pub run_id: String,
+    /// Unix microseconds.
+    pub started_at_us: u64,
+    /// Run time at which it begins, seconds.
+    pub from_s: f64,
+    /// Run time up to which it counts, seconds: its last checkpoint, or the end.
+    pub to_s: f64,
+    /// Its driver was killed.
+    pub killed: bool,
+    /// Sessions that were under way at the last checkpoint: cut, and in no figure but the funnel's `interrupted` and `aborted`.
+    pub lost_sessions: u64,
+    /// Sessions that the backends counted between the last checkpoint and the kill, at most: they are in no figure.
+    pub unseen_sessions: u64,
+    /// What could not be proven of them, and what else is to be known.
+    pub notes: Vec<String>,
 }
 
 /// How the process ends.

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     balance::Balance,
+    leak::LeakRow,
     ledger::Confidence,
     record::{Counter, histogram::LIMIT_US},
     threshold::{Status, ThresholdResult, Unit},
@@ -69,6 +70,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
     let s = summary;
     let sections = [
         thresholds(&s.thresholds, style),
+        segments(s, style),
         counters(s, style),
         s.comparison.as_ref().map(|c| super::comparison::render(c, style, false)).unwrap_or_default(),
         voice(&s.voice, style),
@@ -83,6 +85,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
         errors(s, style),
         generator(s, style),
         costs(&s.costs, style),
+        leaks(&s.leaks, style),
         totals(s, style),
         verdict(s, style),
     ];
@@ -135,7 +138,22 @@ pub(super) fn figure(result: &ThresholdResult) -> String {
         Unit::Count => count(value.round().max(0.0) as u64),
         Unit::Fraction => format!("{value:.4}"),
         Unit::PerSecond => format!("{value:.1}/s"),
+        Unit::PerHour => format!("{value:.1}/h"),
+        Unit::MibPerHour => format!("{value:.1} MiB/h"),
     }
+}
+
+fn segments(s: &Summary, style: Style) -> String {
+    let mut body = Lines::default();
+    for segment in s.segments.iter().filter(|_| s.segments.len() > 1) {
+        let (what, end) = rows::segment(segment);
+        let end = end.map_or_else(String::new, |end| format!("  {}", style.unsure(&end)));
+        body.line(format_args!("  {what}{end}"));
+        for note in &segment.notes {
+            body.line(format_args!("      {note}"));
+        }
+    }
+    section(style, "segments", &body.into_text())
 }
 
 fn counters(s: &Summary, style: Style) -> String {
@@ -397,6 +415,19 @@ fn costs(costs: &[ProcessCost], style: Style) -> String {
     };
     let head = ["", "dialect", "cpu s", "frames", "cpu us/frame", "peak memory", "sessions", "memory/session"];
     section(style, "cost", &table(&head, &costs.iter().map(line).collect::<Vec<_>>()))
+}
+
+fn leaks(leaks: &[LeakRow], style: Style) -> String {
+    // What is too short to tell is said once, not by process.
+    let line = |row: &LeakRow| {
+        let mut cells = rows::growth(row)?;
+        if row.grows() {
+            cells[5] = style.bad(&cells[5]);
+        }
+        Some(cells.to_vec())
+    };
+    let lines: Vec<_> = leaks.iter().filter_map(line).collect();
+    if lines.is_empty() { String::new() } else { section(style, "growth", &table(&rows::GROWTH, &lines)) }
 }
 
 fn totals(s: &Summary, style: Style) -> String {

@@ -124,7 +124,7 @@ fn track() -> ProcessTrack {
 
 fn judged(registry: &Registry, funnels: &Funnels, thresholds: &[(&str, &str)]) -> Vec<crate::threshold::ThresholdResult> {
     let parsed = thresholds.iter().map(|(key, text)| Threshold::parse(key, &Spec::short(*text), &["talk", "listen"]).unwrap());
-    Monitor::new(parsed.collect()).results(&Measurements { registry, funnels })
+    Monitor::new(parsed.collect()).results(&Measurements { registry, funnels, leaks: None })
 }
 
 fn known(registry: &Registry) -> Known {

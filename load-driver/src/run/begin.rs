@@ -16,16 +16,19 @@ use tokio::{
 use super::{
     Job, Outcome, RunError,
     balance::Balancing,
+    checkpoint::Checkpoints,
     controller::{Run, Signals, Usage, complain, take_look},
     faults::{Timeline, UnderWay},
     finish, kills,
+    leftover::{self, Leftover},
     poller::{Look, Poller, unix_now},
-    reporters, shards,
+    reporters, shards, sums,
     targets::{self, TargetSet},
     workers::{Worker, WorkerNews},
 };
 use crate::{
     engine::{Balancer, BalancerConfig, Engine, EngineEvent, EngineOptions, worker::WorkerCommand},
+    leak::LeakBook,
     ledger::{BackendConfig, Ledger, LedgerConfig, LiveView, SourceId, Windows},
     plan::{EndKind, Plan},
     record::{Registry, ScenarioLabel, ShardRecorder},
@@ -45,23 +48,26 @@ const READY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Sets a run up, lives through it, and tells what came of it.
 pub(super) async fn conduct(job: Job) -> Result<Outcome, RunError> {
     let fault = |what: &str, e: &dyn std::fmt::Display| RunError::new(Exit::InternalFault, format!("failed to {what}: {e}"));
-    let mut reporters = reporters(&job.out).map_err(|e| fault("open the files of the run", &e))?;
+    let mut reporters = reporters(&job).map_err(|e| fault("open the files of the run", &e))?;
     let signals = Signals::new().map_err(|e| fault("listen for signals", &e))?;
-    let set = targets::ready(&job, Clock::start()).await?;
-    let mut run = begin(&job, set, signals).await.map_err(|e| fault("start the run", &e))?;
+    let mut set = targets::ready(&job, Clock::start()).await?;
+    let leftover = leftover::wait(&job, &mut set, Clock::start()).await;
+    sums::learn(&job, &mut set, Clock::start()).await;
+    let mut run = begin(&job, set, signals, leftover).await.map_err(|e| fault("start the run", &e))?;
     if complain(&reporters.emit(Event::Started(&run.info))) {
         run.reasons.push(Exit::InternalFault);
     }
     Box::pin(run.live(&mut reporters)).await
 }
 
-async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Result<Run> {
+async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftover) -> anyhow::Result<Run> {
     let prepared = &job.prepared;
     let (plan, profile) = (&prepared.plan, &prepared.profile);
     let options = finish::engine_options(profile, shards(prepared));
     let with_workers: Vec<u16> = plan.scenarios.iter().filter(|s| kills::needs_worker(plan, s)).map(|s| s.number).collect();
-    let mut balancer =
-        BalancerConfig::of(profile, set.targets.count(), 0)?.map(|config| Balancer::start(&config, &set.targets)).transpose()?;
+    let mut balancer = BalancerConfig::of(profile, set.targets.count(), 0)?
+        .map(|config| Balancer::start(&config.from(job.from()), &set.targets))
+        .transpose()?;
     let (news_in, mut news) = mpsc::channel(EVENTS);
     let (mut workers, worker_of) = start_workers(job, &set, &with_workers, options, &news_in)?;
     drop(news_in);
@@ -73,8 +79,11 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
     let start_us = clock.unix_us(Micros::ZERO);
 
     let mut ledger = Ledger::new(ledger_config(job, &set, start_us));
+    if let Some(former) = &job.former {
+        ledger = ledger.continuing(&former.state.carried);
+    }
     let known = profile.fleet().members.len().max(set.targets.count());
-    let kills = kills::planned(plan, &profile.fleet().members, set.members);
+    let kills = kills::planned(plan, &profile.fleet().members, set.members, job.from());
     let mut balancing = Box::new(Balancing::of(job, known, &kills, &set.looks, start_us));
     let own = (0..options.shards).map(|shard| SourceId { worker: 0, shard: shard as u32 });
     let theirs = (1..=with_workers.len()).map(|worker| SourceId { worker: worker as u32, shard: 0 });
@@ -96,8 +105,14 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         worker.tell(&WorkerCommand::Start { epoch_unix_us: start_us });
     }
     let labels: Vec<ScenarioLabel> = plan.scenarios.iter().map(|s| ScenarioLabel::from(&**s)).collect();
-    let monitor = Monitor::new(prepared.thresholds.clone());
-    let mut registry = Registry::new(start_us, labels);
+    let mut registry = match &job.former {
+        None => Registry::new(start_us, labels),
+        Some(former) => {
+            let (totals, before) = (former.state.totals().map_err(anyhow::Error::msg)?, &former.summary);
+            Registry::resume(start_us - former.state.at.0, labels, totals, before.warmup_samples, before.series.clone())
+        }
+    };
+    let monitor = Monitor::new(prepared.thresholds.clone()).from(registry.measured());
     if let Some((window, metrics)) = monitor.windows() {
         registry.keep_recent(window, metrics);
     }
@@ -119,6 +134,10 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals) -> anyhow::Resul
         driver: Usage::default(),
         backends: usage,
         workers_lost: 0,
+        checkpoints: Checkpoints::of(profile, plan.stops_at()),
+        leaks: LeakBook::new(plan.warmup.as_secs_f64()),
+        leftover,
+        balance: None,
         said: BTreeMap::new(),
         stopped_early: None,
         reasons: Vec::new(),
@@ -212,6 +231,7 @@ fn start_workers(
             through: set.ground.relay.as_ref().map(|relay| relay.addresses().to_vec()).unwrap_or_default(),
             connection: job.prepared.profile.connection.clone(),
             private: job.prepared.profile.connection.private.clone(),
+            resumed: job.resumed(),
             options: EngineOptions { shards: 1, ..options },
         };
         workers.insert(number, Worker::start(number, &program, &work, news.clone())?);

@@ -17,17 +17,21 @@ use tokio::{
 use super::{
     Job, Outcome, RunError,
     balance::Balancing,
+    checkpoint::{self, Checkpoints},
     ending::STOP_GRACE,
     faults::{Timeline, UnderWay},
     finish,
     kills::Kill,
+    leftover::Leftover,
     poller::{Look, Poller, unix_now},
     progress::{self, Now},
     targets::TargetSet,
     workers::{Worker, WorkerNews},
 };
 use crate::{
+    balance::Balance,
     engine::{EngineEvent, EngineHandle, IntervalReport},
+    leak::LeakBook,
     ledger::{Ledger, LiveView, SourceId, funnel::cause_name},
     record::{Counter, Measurements, Metric, Registry, Second, ShardRecorder, histogram},
     report::{Event, Exit, Reporters, RunInfo, Stage},
@@ -74,6 +78,8 @@ pub(super) struct Usage {
     pub(super) track: ProcessTrack,
     pub(super) frames: u64,
     pub(super) sessions_peak: u64,
+    /// At the last look: memory and live sessions.
+    pub(super) now: (u64, u64),
     /// Live sessions of each of its shards.
     active: BTreeMap<usize, u64>,
     boot: Option<Boot>,
@@ -90,6 +96,11 @@ struct Boot {
 }
 
 impl Usage {
+    /// The process that was looked at last.
+    pub(super) fn boot_id(&self) -> &str {
+        self.boot.as_ref().map_or("", |boot| &boot.id)
+    }
+
     /// CPU time and frames of this run: since the first look at each process, all processes together.
     fn since_first(&mut self, boot_id: &str, cpu_us: u64, frames: u64) -> (u64, u64) {
         let now = (cpu_us, frames);
@@ -119,6 +130,13 @@ pub(super) struct Run {
     pub(super) driver: Usage,
     pub(super) backends: BTreeMap<usize, Usage>,
     pub(super) workers_lost: u64,
+    pub(super) checkpoints: Checkpoints,
+    /// Whether anything grows.
+    pub(super) leaks: LeakBook,
+    /// What became of the sessions of a killed driver.
+    pub(super) leftover: Leftover,
+    /// Once it is known.
+    pub(super) balance: Option<Balance>,
     /// What was said with the first failure of each cause.
     pub(super) said: BTreeMap<String, String>,
     pub(super) stopped_early: Option<String>,
@@ -159,6 +177,7 @@ pub(super) fn take_look(look: Look, ledger: &mut Ledger, usage: &mut BTreeMap<us
             let (cpu_us, frames) = cost.since_first(&snapshot.boot_id, snapshot.cpu_us, snapshot.frames_in + snapshot.frames_out);
             cost.track.add(at, crate::system::Usage { cpu_us, rss_bytes: snapshot.rss_bytes });
             cost.frames = frames;
+            cost.now = (snapshot.rss_bytes, snapshot.active.max(0) as u64);
             cost.sessions_peak = cost.sessions_peak.max(snapshot.active.max(0) as u64);
             ledger.sample(*sample);
         }
@@ -363,6 +382,9 @@ impl Run {
         if let Some(sampler) = &mut self.sampler {
             self.driver.track.add(now, sampler.own());
         }
+        if !self.open.is_empty() {
+            self.watch_growth(now);
+        }
         self.find_fallen();
         if !self.open.is_empty() {
             self.poller.want_names(self.voice.wants_names(unix_now(&self.clock)));
@@ -370,9 +392,10 @@ impl Run {
         let live = self.ledger.live();
         self.give_up_if_hopeless(now, &live);
         if self.stopped_early.is_none()
-            && let Some(result) = self
-                .monitor
-                .tick(&Measurements { registry: &self.registry, funnels: self.ledger.funnels() }, now < self.job.prepared.plan.stops_at())
+            && let Some(result) = self.monitor.tick(
+                &Measurements { registry: &self.registry, funnels: self.ledger.funnels(), leaks: Some(&self.leaks) },
+                now < self.job.prepared.plan.stops_at(),
+            )
         {
             self.stopped_early = Some(format!("threshold {} {} failed", result.key, result.expression));
             self.stop(STOP_GRACE);
@@ -391,6 +414,7 @@ impl Run {
         );
         self.tell(reporters, Event::Tick(&tick));
         self.before = live;
+        checkpoint::take(self, reporters);
     }
 }
 

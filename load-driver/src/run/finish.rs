@@ -1,6 +1,6 @@
 //! What a run says of itself before and after.
 
-use std::{io, path::Path};
+use std::{io, path::Path, time::Duration};
 
 use proto::time::Micros;
 
@@ -11,17 +11,19 @@ use super::{
 };
 use crate::{
     engine::EngineOptions,
-    ledger::{self, Judgement, Verdict},
+    ledger::{self, Funnels, Judgement, Verdict},
     profile::{Profile, Reach},
     record::{Counter, Measurements},
     report::{
         Event, Exit, Hlog, Json, Junit, Markdown, Reporters, RunInfo, Style, Terminal,
         build::{self, Known},
         ci,
+        results::CHECKPOINT,
         summary::{ConvergenceRow, CountersSection, CountersStatus, FindingRow, ProcessCost},
     },
     system::SaturationLimits,
     transport::TransportOptions,
+    voice::VoiceSection,
 };
 
 /// How the profile wants the engine to run.
@@ -44,6 +46,9 @@ pub(super) fn engine_options(profile: &Profile, shards: usize) -> EngineOptions 
 
 /// What is known before the first session.
 pub(super) fn run_info(job: &Job, set: &TargetSet, start_us: u64) -> RunInfo {
+    if let Some(former) = &job.former {
+        return RunInfo { targets: set.names.clone(), ..former.summary.run.clone() };
+    }
     let (plan, profile) = (&job.prepared.plan, &job.prepared.profile);
     let s = |at: Micros| at.0 as f64 / 1e6;
     RunInfo {
@@ -82,8 +87,8 @@ fn injected(job: &Job) -> Vec<String> {
 }
 
 /// The files of a run, and the summary on standard output.
-pub(super) fn add_files(reporters: &mut Reporters, out: &Path, style: Style) -> io::Result<()> {
-    reporters.add(Hlog::create(&out.join("latencies.hlog"))?);
+pub(super) fn add_files(reporters: &mut Reporters, out: &Path, rotate: Duration, style: Style) -> io::Result<()> {
+    reporters.add(Hlog::rotating(out, rotate)?);
     reporters.add(Json::new(out.join("summary.json")));
     reporters.add(Junit::new(out.join("junit.xml")));
     reporters.add(Markdown::new(out.join("summary.md")));
@@ -102,51 +107,82 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
     for backend in std::mem::take(&mut run.set.backends) {
         backend.stop().await;
     }
+    let balance = run.balancing.close(&verdict, &run.registry);
+    let balance = balance.inspect_err(|why| tracing::info!("the quality of balance is not known: {why}")).ok();
+    let voice = run.voice.close(super::poller::unix_now(&run.clock));
+    let counters = counters(&verdict, &run.set.unwatched, run.gave_up());
+    run.balance.clone_from(&balance);
+    let known = known(&run, over_at, (&verdict.funnels, counters, voice), &verdict.convergence, verdict.irregular.clone());
+    let mut reasons = run.reasons.clone();
+    reasons.extend(run.job.former.iter().flat_map(|former| former.state.reasons.iter().copied()));
+    reasons.dedup();
+    let mut summary = build::summary(&run.registry, &verdict.funnels, known, &reasons);
+    if summary.segments.len() < 2 {
+        summary.segments.clear();
+    }
+    baseline::judge(&run.job, &mut summary, &reasons);
+    let lost = complain(&reporters.emit(Event::Finished(&summary)));
+    if !lost {
+        // The summary takes its place.
+        let _ = std::fs::remove_file(run.job.out.join(CHECKPOINT));
+    }
+    let exit = if lost { Exit::InternalFault } else { summary.exit.reason };
+    Ok(Outcome { exit, interrupted: summary.exit.reasons.contains(&Exit::Interrupted), balance })
+}
+
+/// What the controller knows, with what a killed driver knew before.
+pub(super) fn known(
+    run: &Run,
+    at: Micros,
+    (funnels, counters, voice): (&Funnels, CountersSection, VoiceSection),
+    convergence: &[ledger::ConvergenceRow],
+    irregular: Vec<String>,
+) -> Known {
     let profile = &run.job.prepared.profile;
     let limits = SaturationLimits {
         lag_p99_ms: profile.driver.max_schedule_lag.micros() as f64 / 1e3,
         ..SaturationLimits::for_shards(super::shards(&run.job.prepared))
     };
-    let balance = run.balancing.close(&verdict, &run.registry);
-    let balance = balance.inspect_err(|why| tracing::info!("the quality of balance is not known: {why}")).ok();
-    let voice = run.voice.close(super::poller::unix_now(&run.clock));
-    let known = Known {
+    let mut known = Known {
         voice,
         run: run.info.clone(),
-        duration_s: over_at.0 as f64 / 1e6,
+        segments: vec![run.job.segment(run.clock.unix_us(Micros::ZERO), at)],
+        duration_s: at.0 as f64 / 1e6,
         stopped_early: run.stopped_early.clone(),
-        thresholds: run.monitor.results(&Measurements { registry: &run.registry, funnels: &verdict.funnels }),
-        irregular: verdict.irregular.clone(),
-        counters: counters(&verdict, &run.set.unwatched, run.gave_up()),
-        convergence: verdict.convergence.iter().map(convergence_row).collect(),
+        thresholds: run.monitor.results(&Measurements { registry: &run.registry, funnels, leaks: Some(&run.leaks) }),
+        irregular,
+        counters,
+        convergence: convergence.iter().map(convergence_row).collect(),
         faults: run.timeline.rows(),
         generator: build::generator(&run.registry, &run.driver.track, limits),
-        costs: costs(&run),
+        costs: costs(run),
+        leaks: run.leaks.rows(),
         workers_lost: run.workers_lost,
         said: run.said.clone(),
-        balance: balance.clone(),
+        balance: run.balance.clone(),
         resolved_profile: serde_json::to_value(profile).unwrap_or_default(),
     };
-    let mut reasons = run.reasons.clone();
-    reasons.dedup();
-    let mut summary = build::summary(&run.registry, &verdict.funnels, known, &reasons);
-    baseline::judge(&run.job, &mut summary, &reasons);
-    let lost = complain(&reporters.emit(Event::Finished(&summary)));
-    let exit = if lost { Exit::InternalFault } else { summary.exit.reason };
-    Ok(Outcome { exit, interrupted: summary.exit.reasons.contains(&Exit::Interrupted), balance })
+    if let Some(former) = &run.job.former {
+        former.join(&mut known, &run.leftover);
+    }
+    known
 }
 
-fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersSection {
-    // Interrupted twice: what could not be looked at any more says nothing of the backend. What was proven before stays.
-    let excused = |f: &&ledger::Finding| gave_up && f.name == ledger::DefectName::Unverified;
-    let finding = |f: &ledger::Finding| FindingRow {
+/// As the summary tells it.
+pub(super) fn finding(f: &ledger::Finding) -> FindingRow {
+    FindingRow {
         name: f.name.name().to_owned(),
         class: name_of(&f.class),
         size: f.size,
         evidence: f.evidence.clone(),
         consequences: f.consequences.clone(),
         session_ids: f.session_ids.clone(),
-    };
+    }
+}
+
+fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersSection {
+    // Interrupted twice: what could not be looked at any more says nothing of the backend. What was proven before stays.
+    let excused = |f: &&ledger::Finding| gave_up && f.name == ledger::DefectName::Unverified;
     let looks: u64 = verdict.backends.iter().map(|b| b.samples).sum();
     let accepted: u64 = verdict.backends.iter().map(|b| b.accepted).sum();
     let mut basis = vec![format!("{looks} looks at {} backend processes, {accepted} sessions", verdict.backends.len())];

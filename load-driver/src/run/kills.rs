@@ -50,7 +50,9 @@ fn has(scenario: &ScenarioPlan, kind: EndKind) -> bool {
 ///
 /// A kill that the fleet or the timeline names ends sessions that were to end otherwise: the ledger writes them off as `dropped`, neither failed nor completed.
 /// Whoever is sent to the backend while it is dead fails as with any dead backend.
-pub(super) fn planned(plan: &Plan, members: &[Member], backends: usize) -> Vec<Kill> {
+///
+/// `from`: run time that drivers before this one have used up. The plan is without it; the fleet is as the profile says.
+pub(super) fn planned(plan: &Plan, members: &[Member], backends: usize, from: Micros) -> Vec<Kill> {
     let mut strikes: BTreeMap<(Micros, u8, usize), Duration> = BTreeMap::new();
     for scenario in &plan.scenarios {
         let Some(at) = scenario.kill_at else { continue };
@@ -63,8 +65,8 @@ pub(super) fn planned(plan: &Plan, members: &[Member], backends: usize) -> Vec<K
         }
     }
     for (index, member) in members.iter().enumerate() {
-        if let Some((at, dead_for)) = member.killed {
-            strikes.insert((at, 1, index), dead_for);
+        if let Some((at, dead_for)) = member.killed.filter(|(at, _)| *at >= from) {
+            strikes.insert((Micros(at.0 - from.0), 1, index), dead_for);
         }
     }
     for fault in &plan.faults {
@@ -91,12 +93,15 @@ mod tests {
 
     #[test]
     fn kills_of_the_fleet_come_in_order_of_time_and_with_their_own_death() {
-        let plan = Plan { run_id: "run".into(), seed: 1, warmup: Duration::ZERO, scenarios: Vec::new(), faults: Vec::new() };
-        let kills = planned(&plan, &[member(Some((3, 900))), member(None), member(Some((1, 0)))], 3);
+        let plan =
+            Plan { run_id: "run".into(), seed: 1, warmup: Duration::ZERO, scenarios: Vec::new(), faults: Vec::new(), first_iteration: 0 };
+        let members = [member(Some((3, 900))), member(None), member(Some((1, 0)))];
+        let kills = planned(&plan, &members, 3, Micros::ZERO);
         let of = |at_s: u64, index, dead_ms| Kill {
             at: Micros(at_s * 1_000_000),
             victim: Victim::Backend { index, dead_for: Duration::from_millis(dead_ms) },
         };
         assert_eq!(kills, [of(1, 2, 0), of(3, 0, 900)]);
+        assert_eq!(planned(&plan, &members, 3, Micros(2_000_000)), [of(1, 0, 900)], "what is past is not made again");
     }
 }

@@ -13,19 +13,25 @@ mod backends;
 mod balance;
 mod baseline;
 mod begin;
+mod checkpoint;
 mod controller;
 mod discovery;
 mod ending;
 mod faults;
 mod finish;
+mod former;
 mod ground;
+mod growth;
 mod kills;
+mod leftover;
+pub mod lock;
 mod options;
 mod poller;
 mod predict;
 mod progress;
 pub mod reach;
 mod remote;
+mod resume;
 mod series;
 mod strikes;
 mod sums;
@@ -41,6 +47,7 @@ pub use self::{
     baseline::Matters,
     options::{Prepared, RunArgs, UsageError, overrides, prepare, thresholds},
     reach::ReachArgs,
+    resume::{ResumeArgs, resume},
 };
 use crate::{
     balance::Balance,
@@ -100,6 +107,8 @@ struct Job {
     out: PathBuf,
     /// To compare with.
     baseline: Option<Arc<Recorded>>,
+    /// A killed driver's part of the run, which this one goes on with.
+    former: Option<Arc<former::Former>>,
 }
 
 /// Threads that run sessions in this process.
@@ -121,12 +130,12 @@ fn new_run_id() -> String {
 }
 
 /// Progress on a terminal or as lines, and the files of the run.
-fn reporters(out: &std::path::Path) -> std::io::Result<Reporters> {
+fn reporters(job: &Job) -> std::io::Result<Reporters> {
     use std::io::IsTerminal;
     let mut reporters = Reporters::default();
     reporters.add(Live::new(LiveMode::detect(std::io::stderr().is_terminal())));
     let style = Style::detect(std::io::stdout().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
-    finish::add_files(&mut reporters, out, style)?;
+    finish::add_files(&mut reporters, &job.out, job.prepared.profile.driver.rotate.0, style)?;
     Ok(reporters)
 }
 

@@ -10,7 +10,7 @@ use std::{
 use proto::time::Micros;
 use tokio::{net::lookup_host, time::timeout};
 
-use super::{Prepared, RunError};
+use super::{Prepared, RunError, targets::site};
 use crate::{
     plan::{Plan, ScenarioPlan, Wait},
     profile::{Profile, Reach, TargetUrl, shown},
@@ -33,7 +33,7 @@ pub(super) async fn allow(prepared: &Prepared, allowed: bool) -> Result<(), RunE
     if allowed {
         return Ok(());
     }
-    let (targets, admins) = whom(&prepared.profile);
+    let (targets, readings) = whom(&prepared.profile);
     let load = Load::of(&prepared.plan);
     if !load.is_modest() {
         for target in targets {
@@ -42,8 +42,8 @@ pub(super) async fn allow(prepared: &Prepared, allowed: bool) -> Result<(), RunE
     }
     let looks = Looks(1.0 / prepared.profile.counters.interval.0.as_secs_f64().max(1e-6));
     if looks.0 > MODEST {
-        for admin in admins {
-            refuse(&admin, &looks).await?;
+        for reading in readings {
+            refuse(&reading, &looks).await?;
         }
     }
     Ok(())
@@ -63,13 +63,21 @@ async fn refuse(target: &str, load: &impl fmt::Display) -> Result<(), RunError> 
 fn whom(profile: &Profile) -> (Vec<String>, Vec<String>) {
     let fleet = profile.fleet();
     let members: Vec<_> = fleet.members.iter().filter_map(|member| member.address.as_ref()).collect();
-    let admins = members.iter().filter_map(|address| address.admin()).collect();
-    match fleet.reach {
-        Reach::Embedded => (Vec::new(), Vec::new()),
-        Reach::Direct => (members.iter().map(|address| address.address.clone()).collect(), admins),
-        Reach::Discovered(name) => (vec![name.dns.clone()], vec![name.dns]),
-        Reach::Front(front) => (vec![front.address], admins),
-    }
+    let mut readings: Vec<_> = members.iter().filter_map(|address| address.admin()).collect();
+    let sites = members.iter().enumerate().map(|(index, address)| site(index, address));
+    readings.extend(sites.flat_map(|site| profile.counters.url.0.iter().filter_map(move |url| site.fill(url).ok()).collect::<Vec<_>>()));
+    // What has no placeholder is read though nobody knows a backend's address.
+    readings.extend(profile.counters.url.0.iter().cloned());
+    let targets = match fleet.reach {
+        Reach::Embedded => Vec::new(),
+        Reach::Direct => members.iter().map(|address| address.address.clone()).collect(),
+        Reach::Discovered(name) => {
+            readings.push(name.dns.clone());
+            vec![name.dns]
+        }
+        Reach::Front(front) => vec![front.address],
+    };
+    (targets, readings)
 }
 
 /// An address of the target that is somebody else's, if it has one. A name that cannot be resolved is told where it is dialled.
@@ -292,5 +300,17 @@ mod tests {
         };
         assert_eq!(error(&text("100ms")).await, None);
         assert!(error(&text("1ms")).await.unwrap().contains("1000 times a second"));
+        for url in
+            ["http://203.0.113.7:9100/metrics", "http://203.0.113.7:9100/{index}", "['http://127.0.0.1:9/a', 'http://203.0.113.7/b']"]
+        {
+            let url = if url.starts_with('[') { url.to_owned() } else { format!("'{url}'") };
+            let backends = if url.starts_with('[') { "['127.0.0.1:7000', '127.0.0.1:7002']" } else { "['127.0.0.1:7000']" };
+            let text = |interval| {
+                let counters = format!("counters: {{source: json, url: {url}, active: /active, interval: {interval}}}");
+                format!("target: {backends}\n{counters}\n{}", closed(1, "1s"))
+            };
+            assert_eq!(error(&text("100ms")).await, None, "{url}");
+            assert!(error(&text("1ms")).await.expect(&url).contains("203.0.113.7"), "{url}");
+        }
     }
 }

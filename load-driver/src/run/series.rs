@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, io::Write, path::Path, sync::Arc};
 
 use super::{
-    Job, Outcome, Prepared, RunArgs, RunError, baseline, begin, controller::Signals, folder_name, new_run_id, predict::Predictor, prepare,
-    remote,
+    Job, Outcome, Prepared, RunArgs, RunError, baseline, begin, controller::Signals, folder_name, lock::Lock, new_run_id,
+    predict::Predictor, prepare, remote,
 };
 use crate::{
     balance::{Balance, Comparison, Expectation, PolicyRow, PredictionResult, judge},
@@ -149,7 +149,9 @@ async fn one(
     super::descriptors(&prepared, profile.fleet().doors())?;
     std::fs::create_dir_all(&out)
         .map_err(|e| RunError::new(Exit::InvalidProfile, format!("failed to make the folder {}: {e}", out.display())))?;
-    Box::pin(begin::conduct(Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out, baseline })).await
+    let _lock = Lock::take(&out).map_err(|e| RunError::new(Exit::InternalFault, format!("{}: {e}", out.display())))?;
+    let job = Job { args: args.clone(), prepared: Arc::new(prepared), run_id, out, baseline, former: None };
+    Box::pin(begin::conduct(job)).await
 }
 
 /// Prints the comparison and writes it; what it means for the exit code.

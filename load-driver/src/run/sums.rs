@@ -1,4 +1,4 @@
-//! Sources of sums: opened, looked at for the first time, and watched until it is known how much they vary by themselves.
+//! Sources of sums: opened and looked at for the first time; then watched until it is known how much they vary by themselves.
 
 use agent_server::runtime::clock::Clock;
 use tokio::time::{Instant, sleep_until};
@@ -46,6 +46,15 @@ pub(super) async fn watch(job: &Job, set: &mut TargetSet, sites: &[Site], clock:
         set.totals.push(TotalsConfig { name: format!("{name} ({kind})"), backend, age_us, shows: Shows::of(counters) });
         set.sources.push(Watched { whose, source: Box::new(source) });
     }
+    Ok(())
+}
+
+/// How much the sums vary while nobody of this run is there.
+pub(super) async fn learn(job: &Job, set: &mut TargetSet, clock: Clock) {
+    let counters = &job.prepared.profile.counters;
+    if set.totals.is_empty() {
+        return;
+    }
     let until = Instant::now() + counters.baseline().0;
     let mut next = Instant::now() + counters.interval.0;
     while next < until {
@@ -57,5 +66,4 @@ pub(super) async fn watch(job: &Job, set: &mut TargetSet, sites: &[Site], clock:
             set.looks.push(look);
         }
     }
-    Ok(())
 }

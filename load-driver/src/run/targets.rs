@@ -244,7 +244,8 @@ fn has_sums(job: &Job) -> bool {
     job.prepared.profile.counters.source != CounterKind::AgentServer
 }
 
-fn site(index: usize, address: &Address) -> Site {
+/// Of a backend that runs already.
+pub(super) fn site(index: usize, address: &Address) -> Site {
     let url = TargetUrl::parse(&address.address);
     let at = url.map_or_else(|_| address.address.clone(), |url| url.host_and_port());
     Site { index, address: at, admin: address.admin() }

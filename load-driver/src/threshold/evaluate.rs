@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Aggregate, Basis, Filter, Gauge, Measure, Sessions, Threshold};
 use crate::{
+    leak::Leak,
     ledger::Funnel,
     record::{Counter, Metric, histogram},
 };
@@ -22,6 +23,10 @@ pub trait Source {
     fn sessions(&self, filter: &Filter) -> Funnel;
     /// Now, and the peak.
     fn gauge(&self, gauge: Gauge) -> (u64, u64);
+    /// The lower bound of the growth an hour of the process that grows most, and the fewest blocks that such a bound rests on.
+    fn leak(&self, _: Leak) -> Option<(f64, u64)> {
+        None
+    }
     /// Length of the measured part.
     fn measured(&self) -> Duration;
 }
@@ -50,6 +55,10 @@ pub enum Unit {
     Fraction,
     /// Events a second of the measured part.
     PerSecond,
+    /// An hour.
+    PerHour,
+    /// MiB an hour.
+    MibPerHour,
 }
 
 /// One threshold and what became of it.
@@ -121,6 +130,8 @@ impl Threshold {
     /// Unit of its figure.
     pub fn unit(&self) -> Unit {
         match (self.key.measure, self.expression.aggregate) {
+            (Measure::Leak(Leak::Rss), _) => Unit::MibPerHour,
+            (Measure::Leak(_), _) => Unit::PerHour,
             (Measure::Gauge(_), _) | (_, Aggregate::Count) => Unit::Count,
             (Measure::Latency(..), Aggregate::Rate) => Unit::PerSecond,
             (Measure::Latency(..), _) => Unit::Ms,
@@ -136,6 +147,7 @@ impl Threshold {
             Measure::Counter(counter) => self.counter(source, counter, window),
             Measure::Sessions(sessions) => self.sessions(source, sessions),
             Measure::Gauge(gauge) => Some(self.gauge(source, gauge)),
+            Measure::Leak(leak) => source.leak(leak).map(|(value, samples)| Figure { value, samples }),
         }?;
         (figure.samples >= self.spec.min_samples.max(1) && figure.value.is_finite()).then_some(figure)
     }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::ParseError;
 use crate::{
+    leak::Leak,
     plan::{Dialect, Protocol},
     record::{Counter, Metric, ScenarioLabel},
 };
@@ -53,6 +54,8 @@ pub enum Measure {
     Sessions(Sessions),
     /// A gauge.
     Gauge(Gauge),
+    /// Growth of a process of the run: the lower bound of its slope, the highest of all processes.
+    Leak(Leak),
 }
 
 /// Which scenarios count.
@@ -104,6 +107,8 @@ const SESSIONS: [(&str, Sessions); 5] = [
     ("sessions_interrupted", Sessions::Interrupted),
 ];
 
+const LEAKS: [(&str, Leak); 3] = [("leak_rss", Leak::Rss), ("leak_fds", Leak::Fds), ("leak_threads", Leak::Threads)];
+
 const GAUGES: [(&str, Gauge); 2] = [("active", Gauge::Active), ("speaking", Gauge::Speaking)];
 
 fn measure(name: &str) -> Option<Measure> {
@@ -111,13 +116,18 @@ fn measure(name: &str) -> Option<Measure> {
     let counter = || Counter::ALL.into_iter().find(|c| c.name() == name).map(Measure::Counter);
     let sessions = || SESSIONS.into_iter().find(|s| s.0 == name).map(|s| Measure::Sessions(s.1));
     let gauge = || GAUGES.into_iter().find(|g| g.0 == name).map(|g| Measure::Gauge(g.1));
-    latency().or_else(counter).or_else(sessions).or_else(gauge)
+    let leak = || LEAKS.into_iter().find(|l| l.0 == name).map(|l| Measure::Leak(l.1));
+    latency().or_else(counter).or_else(sessions).or_else(gauge).or_else(leak)
 }
 
 /// Every name that a key may begin with.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let metrics = Metric::ALL.into_iter().map(Metric::name);
-    metrics.chain(Counter::ALL.into_iter().map(Counter::name)).chain(SESSIONS.map(|s| s.0)).chain(GAUGES.map(|g| g.0))
+    metrics
+        .chain(Counter::ALL.into_iter().map(Counter::name))
+        .chain(SESSIONS.map(|s| s.0))
+        .chain(GAUGES.map(|g| g.0))
+        .chain(LEAKS.map(|l| l.0))
 }
 
 impl Key {
@@ -154,6 +164,9 @@ impl Key {
     }
 
     fn tag(&mut self, name: &str, value: &str, scenarios: &[impl AsRef<str>]) -> Result<(), String> {
+        if matches!(self.measure, Measure::Leak(_)) {
+            return Err("a leak has no tags: every process of the run is looked at, and the worst one counts".to_owned());
+        }
         if matches!(self.measure, Measure::Gauge(_)) {
             return Err("a gauge has no tags: it is counted over all scenarios".to_owned());
         }
@@ -249,6 +262,7 @@ mod tests {
             ("connect{}", 8, "expected `tag:value`"),
             ("turns{basis:service}", 6, "only latencies have a basis"),
             ("active{scenario:talk}", 7, "a gauge has no tags"),
+            ("leak_rss{scenario:talk}", 9, "a leak has no tags"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!((error.position, error.message.contains(part)), (position, true), "{text}: {error}");

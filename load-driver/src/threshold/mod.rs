@@ -9,6 +9,7 @@
 //! turns_missed:                           rate<0.01            counter, as a share of what it is a part of
 //! sessions_failed:                        rate<0.01            sessions
 //! active:                                 max>=1000            gauge
+//! leak_rss:                               value<2              MiB an hour, the lower bound of the process that grows most
 //! ```
 
 pub mod evaluate;

@@ -13,6 +13,8 @@ use crate::record::Metric;
 #[derive(Debug)]
 pub struct Monitor {
     watched: Vec<Watched>,
+    /// Of the measured time, so much was before there was anything to look at.
+    from: Duration,
 }
 
 #[derive(Debug)]
@@ -28,7 +30,14 @@ impl Monitor {
     /// Watches these.
     pub fn new(thresholds: Vec<Threshold>) -> Self {
         let watched = thresholds.into_iter().map(|threshold| Watched { threshold, last: None, broken: None });
-        Self { watched: watched.collect() }
+        Self { watched: watched.collect(), from: Duration::ZERO }
+    }
+
+    /// Of a run that goes on: windows begin anew after this measured time.
+    #[must_use]
+    pub fn from(mut self, measured: Duration) -> Self {
+        self.from = measured;
+        self
     }
 
     /// The thresholds.
@@ -43,7 +52,7 @@ impl Monitor {
         let mut stop = None;
         for watched in &mut self.watched {
             let spec = &watched.threshold.spec;
-            let due = now >= spec.delay_abort_eval && spec.window.is_none_or(|window| now >= window);
+            let due = now >= spec.delay_abort_eval && spec.window.is_none_or(|window| now >= self.from + window);
             if due && (spec.abort_on_fail || spec.window.is_some()) {
                 watched.judge(source, now, loaded);
             }

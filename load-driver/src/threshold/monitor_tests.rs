@@ -207,6 +207,14 @@ fn an_incomplete_window_is_not_judged() {
     let source = Fake { seconds: vec![vec![1_000]; 4], ..Fake::default() };
     monitor.tick(&source, true);
     assert_eq!(monitor.results(&source)[0].status, Status::NoData);
+
+    // A run that goes on: what was measured before it is not in the window.
+    let mut resumed = Monitor::new(vec![threshold("connect", &spec)]).from(Duration::from_secs(8));
+    for (seconds, status) in [(12, Status::NoData), (13, Status::Failed)] {
+        let source = Fake { seconds: vec![vec![1_000]; seconds], ..Fake::default() };
+        resumed.tick(&source, true);
+        assert_eq!(resumed.results(&source)[0].status, status, "{seconds} s");
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub struct VoiceConfig {
 }
 
 /// A kind as all callers met it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Sum {
     tested: u64,
     sessions: u64,
@@ -44,7 +44,7 @@ struct Sum {
 }
 
 /// A session on its way.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Dial {
     client_ref: String,
     backend: Option<usize>,
@@ -53,7 +53,7 @@ struct Dial {
 }
 
 /// What callers and counters tell.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct VoiceBook {
     config: VoiceConfig,
     sums: BTreeMap<VoiceFault, Sum>,

@@ -15,7 +15,7 @@ const RECENT: usize = 8_192;
 /// From one look to the next: a longer pause is time in which a backend, or the machine, did not come to anything, and is not held against it.
 const PAUSE_US: u64 = 500_000;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct HungUp {
     index: PlanIndex,
     at_us: u64,
@@ -27,7 +27,7 @@ struct HungUp {
 }
 
 /// Sessions that hung up and are not known to have ended.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Hangups {
     /// By the driver's name of the session.
     waiting: BTreeMap<String, HungUp>,

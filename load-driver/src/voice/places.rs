@@ -18,7 +18,7 @@ struct Reading {
     started: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Boot {
     max: u64,
     readings: VecDeque<Reading>,
@@ -36,7 +36,7 @@ struct Refusal {
 }
 
 /// What the counters say of places.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Places {
     boots: BTreeMap<(usize, String), Boot>,
     refusals: Vec<Refusal>,
@@ -49,7 +49,7 @@ pub(super) struct Places {
 }
 
 /// Refusals that were held against counters.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Refused {
     pub(super) judged: u64,
     pub(super) wrong: u64,

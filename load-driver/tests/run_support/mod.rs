@@ -106,6 +106,11 @@ impl Going {
         self.child.id()
     }
 
+    /// The folder of everything that comes of it.
+    pub fn root(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     /// Sends the driver a signal. It may be over already.
     pub fn signal(&self, signal: Signal) {
         send(self.pid(), signal);

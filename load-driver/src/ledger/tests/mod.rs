@@ -1,5 +1,6 @@
 //! The proof of the proof: it names each defect with its size, and is silent without one.
 
+mod flat;
 mod fleet;
 mod funnel;
 mod network;

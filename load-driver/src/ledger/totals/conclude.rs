@@ -73,8 +73,8 @@ impl End<'_> {
         if totals.broken {
             return 0;
         }
-        if totals.baseless {
-            out.unverified.push(format!("{label}: sessions were there before the first look at its counters"));
+        if let Some(why) = totals.baseless_reason() {
+            out.unverified.push(why);
             return 0;
         }
         if let Some(killed) = totals.kills.last()

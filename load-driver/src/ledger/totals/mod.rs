@@ -14,6 +14,7 @@
 mod agree;
 mod bounds;
 mod conclude;
+mod stand;
 
 #[cfg(test)]
 mod tests;
