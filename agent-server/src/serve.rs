@@ -7,6 +7,8 @@
 //! (`UNAVAILABLE`, close code 1001); HTTP/2 connections get GOAWAY; the port stays open, so that health can be asked. When all sessions have
 //! ended, or after the drain timeout, which ends the rest as `drained`, the process exits with 0. A second signal exits at once, with 130.
 
+mod parts;
+
 use std::{
     io::{IsTerminal, Write},
     net::SocketAddr,
@@ -27,16 +29,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
+pub use self::parts::{Parts, run_shard, wrongs};
 pub use crate::config::{ServeArgs, ServerConfig};
 use crate::{
     admin, config,
     dialect::{self, HEALTH_NAME},
-    fault::{Defect, Defects, Fault, Faults},
     listen::{self, Dealer, Inbox, Tls},
     report::{reporter::Reporter, usage::CpuTime},
     runtime::clock::Clock,
-    shard::{Shard, Shared, Wrongs},
-    tracker::Sessions,
+    shard::{Shard, Shared},
 };
 
 /// For last words to leave after the drain, and for threads to come home.
@@ -90,21 +91,7 @@ struct Server {
 impl Server {
     fn start(config: ServerConfig) -> anyhow::Result<Self> {
         let clock = Clock::start();
-        let defects: Vec<Defect> =
-            config.defects.iter().map(|text| text.parse()).collect::<Result<_, _>>().context("failed to read a defect")?;
-        for defect in &defects {
-            tracing::warn!("THIS SERVER COUNTS WRONGLY ON PURPOSE: {defect:?}");
-        }
-        let faults: Vec<Fault> =
-            config.faults.iter().map(|text| text.parse()).collect::<Result<_, _>>().context("failed to read a fault")?;
-        for fault in &faults {
-            let name = fault.kind.name();
-            ensure!(
-                config.max_sessions.is_some() || !fault.kind.needs_cap(),
-                "fault {name} is about the cap of sessions: set --max-sessions"
-            );
-            tracing::warn!("THIS SERVER MISBEHAVES ON PURPOSE: {fault}");
-        }
+        let wrongs = wrongs(&config)?;
         let cpu = CpuTime::open(config.report.cpu).context("failed to find the CPU time for load reports")?;
         let listener = listen::bind(config.listen)
             .with_context(|| format!("failed to listen on {}: is another server there? choose a port with --listen", config.listen))?;
@@ -129,17 +116,8 @@ impl Server {
         let backend_id = config.backend_id.clone().unwrap_or_else(|| format!("agent-{}", address.port()));
         let boot_id = format!("{:016x}{:08x}", clock.unix_us(clock.now()), std::process::id());
 
-        let between = !defects.is_empty() || faults.iter().any(|fault| fault.kind.needs_cap());
-        let faults = Arc::new(Faults::new(&faults));
-        let meddler = Defects::with_faults(&defects, Arc::clone(&faults));
-        let unix = Box::new(move || clock.unix_us(clock.now()));
-        let between = between.then(|| Arc::clone(&meddler) as Arc<dyn crate::tracker::Meddler>);
-        let sessions = Sessions::with_meddler(config.shards, config.max_sessions, unix, between);
-        let shared = Shared::new(clock, config, sessions, Wrongs { defects: meddler, faults }, backend_id, boot_id);
-        let shards: Arc<[Arc<Shard>]> = (0..shared.config.shards).map(|_| Shard::new(Arc::clone(&shared))).collect();
+        let Parts { shared, shards, health, dealer, inboxes } = Parts::new(clock, config, wrongs, backend_id, boot_id);
         let reporter = Reporter::new(Arc::clone(&shared), cpu.clone());
-        let health = HealthReporter::new();
-        let (dealer, inboxes) = Dealer::new(shards.len());
         let mut threads = Vec::new();
         for (index, (shard, inbox)) in shards.iter().zip(inboxes).enumerate() {
             threads.push(start_shard(index, Arc::clone(shard), inbox, &health)?);
@@ -175,9 +153,10 @@ impl Server {
     async fn serve(self, mut signals: Signals) -> anyhow::Result<ExitCode> {
         self.health.set_service_status(HEALTH_NAME, ServingStatus::Serving).await;
         let Self { shared, shards, threads, ports, dealer, health, admin_stop, .. } = self;
-        let accepting = ports
-            .into_iter()
-            .map(|(port, tls)| listen::accept(port, tls, dealer.clone(), Arc::clone(&shared.admission), shared.stop.clone()));
+        let accepting = ports.into_iter().map(|(port, tls)| {
+            let (dealer, admission, stop) = (dealer.clone(), Arc::clone(&shared.admission), shared.stop.clone());
+            async move { listen::accept(tokio::net::TcpListener::from_std(port)?, tls, dealer, admission, stop).await }
+        });
         let mut accept = tokio::spawn(try_join_all(accepting.collect::<Vec<_>>()));
         let patience = tokio::select! {
             patience = signals.told_to_go(&shared) => patience,
@@ -209,7 +188,7 @@ impl Server {
 }
 
 /// Refuses new sessions, lets the others end for as long as `patience`, ends the rest.
-async fn drain(shared: &Shared, shards: &[Arc<Shard>], health: &HealthReporter, patience: Duration) {
+pub async fn drain(shared: &Shared, shards: &[Arc<Shard>], health: &HealthReporter, patience: Duration) {
     for name in ["", HEALTH_NAME] {
         health.set_service_status(name, ServingStatus::NotServing).await;
     }
@@ -259,21 +238,8 @@ async fn join(threads: Vec<JoinHandle<()>>) -> anyhow::Result<()> {
 fn start_shard(index: usize, shard: Arc<Shard>, inbox: Inbox, health: &HealthReporter) -> anyhow::Result<JoinHandle<()>> {
     let grpc = dialect::routes(&shard, health).context("failed to build the gRPC services")?;
     let runtime = Builder::new_current_thread().enable_all().build().context("failed to start a shard's runtime")?;
-    let name = format!("shard-{index}");
-    let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
-        runtime.block_on(async {
-            let stop = shard.shared().stop.clone();
-            let connections = tokio::spawn(listen::serve(Arc::clone(&shard), grpc, inbox));
-            if let Err(error) = Arc::clone(&shard).run(stop.clone()).await {
-                tracing::error!("{name} cannot tick, the server stops: {error}");
-                stop.cancel();
-            }
-            let _ = connections.await;
-            shard.tasks().close();
-            let _ = timeout(FAREWELL, shard.tasks().wait()).await;
-        });
-    });
-    thread.context("failed to start a shard's thread")
+    let thread = std::thread::Builder::new().name(format!("shard-{index}"));
+    thread.spawn(move || runtime.block_on(parts::run_shard(index, shard, grpc, inbox))).context("failed to start a shard's thread")
 }
 
 /// What may tell a server to go.

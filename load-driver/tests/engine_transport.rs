@@ -4,13 +4,14 @@ mod engine_support;
 
 use std::{cell::Cell, future::poll_fn, rc::Rc, task::Poll, time::Duration};
 
+use agent_server::runtime::wire::Parked;
 use bytes::BytesMut;
 use engine_support::*;
 use futures_util::{SinkExt, StreamExt};
 use load_driver::{
     ledger::FailureCause,
-    plan::Protocol,
-    transport::{How, Remains, TransportOptions, Unsent},
+    plan::{Dialect, Protocol, Service},
+    transport::{Dial, How, Received, Remains, TransportOptions, Unsent},
 };
 use proto::frame::{ErrorCode, ServerEvent};
 use tokio::{
@@ -544,6 +545,7 @@ async fn seen_by_peer(protocol: Protocol, how: How) -> std::io::Result<()> {
         Remains::Nothing => {}
         Remains::Held(socket) => {
             // Still connected, and stays so until it is let go.
+            let Parked::Tcp(socket) = socket else { panic!("of this machine") };
             assert!(socket.peer_addr().is_ok());
             tokio::task::yield_now().await;
             assert!(!peer.is_finished(), "the peer saw an end");
@@ -636,5 +638,50 @@ async fn a_peer_that_resets_or_ends_the_connection_is_told_apart() {
             })
             .await;
         }
+    }
+}
+
+/// CES says goodbye by its half-close, and is answered by `OK`. A connection that breaks instead answers nothing: the backend may have ended the
+/// session otherwise.
+#[tokio::test]
+async fn a_connection_that_breaks_is_no_answer_to_a_half_close() {
+    for answers in [true, false] {
+        local(async {
+            let listener = listener().await;
+            let service = Service { dialect: Dialect::Ces, ..Service::default() };
+            let dial = Dial { service: service.into(), ..alone(&listener) };
+            let (gone, half_closed) = tokio::sync::oneshot::channel();
+            let gone = Rc::new(Cell::new(Some(gone)));
+            spawn_local(async move {
+                let (socket, _) = listener.accept().await.expect("a dial");
+                let serve = serve_h2(socket, 100, |request, mut respond| {
+                    let gone = Rc::clone(&gone);
+                    async move {
+                        let mut send = respond.send_response(head(), false).expect("a stream");
+                        let mut body = request.into_body();
+                        while let Some(Ok(data)) = body.data().await {
+                            body.flow_control().release_capacity(data.len()).ok();
+                        }
+                        if answers {
+                            send.send_trailers(trailers(0)).expect("a stream");
+                        } else {
+                            gone.take().expect("one stream").send(()).expect("somebody waits");
+                            std::future::pending::<()>().await;
+                        }
+                    }
+                });
+                tokio::select! { _ = serve => {}, Ok(()) = half_closed => {} }
+            });
+            let mut stream = grpc().open(dial).await.expect("opens");
+            stream.link.send(start()).expect("sent");
+            assert!(matches!(event(&mut stream).await, ServerEvent::Accepted(_)));
+            stream.link.send(goodbye()).expect("sent");
+            match next(&mut *stream.inbound).await {
+                Received::Event(ServerEvent::Ended(_)) if answers => {}
+                Received::Closed(FailureCause::Eof) if !answers => {}
+                other => panic!("{answers}: {other:?}"),
+            }
+        })
+        .await;
     }
 }

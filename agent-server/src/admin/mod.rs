@@ -40,7 +40,6 @@ use hyper_util::{
 use proto::{frame::Outcome, orca};
 use serde::Deserialize;
 use tokio::{
-    net::TcpStream,
     runtime::Builder,
     task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},
@@ -56,7 +55,10 @@ use crate::{
         self, reporter,
         usage::{self, CpuTime},
     },
-    runtime::clock::Clock,
+    runtime::{
+        clock::Clock,
+        wire::{Listen, Wire},
+    },
     shard::{Shard, Shared},
     tracker::{Phase, Snapshot},
 };
@@ -105,14 +107,17 @@ pub fn start(
     let runtime = Builder::new_current_thread().enable_all().build().context("failed to start the admin runtime")?;
     let admin = Admin { shared, shards, cpu };
     let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
-        if let Err(error) = runtime.block_on(serve(port, admin, stop)) {
+        let (listener, tls) = port;
+        let served = runtime.block_on(async { serve(tokio::net::TcpListener::from_std(listener)?, tls, admin, stop).await });
+        if let Err(error) = served {
             tracing::error!("the admin endpoints are gone: {error}");
         }
     });
     thread.context("failed to start the admin thread")
 }
 
-async fn serve((listener, tls): Port, admin: Admin, stop: CancellationToken) -> io::Result<()> {
+/// Serves the admin endpoints on a port until `stop`, in TLS where there is an acceptor.
+pub async fn serve(listener: impl Listen, tls: Option<TlsAcceptor>, admin: Admin, stop: CancellationToken) -> io::Result<()> {
     let (silence, clock) = (admin.shared.config.start_timeout, admin.shared.clock);
     let app = Router::new()
         .route("/snapshot", get(snapshot))
@@ -125,10 +130,10 @@ async fn serve((listener, tls): Port, admin: Admin, stop: CancellationToken) -> 
         .layer(middleware::from_fn_with_state(admin.clone(), guard::guard))
         .layer(middleware::map_response_with_state(admin.clone(), say_load))
         .with_state(admin);
-    let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
+            biased;
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, _)) => {
                     connections.spawn(connection(stream, tls.clone(), app.clone(), (silence, clock), stop.clone()));
@@ -146,13 +151,7 @@ async fn serve((listener, tls): Port, admin: Admin, stop: CancellationToken) -> 
 }
 
 /// One connection, and any number of requests. Who says nothing for `silence`, or does not read, holds it for a bounded time.
-async fn connection(
-    stream: TcpStream,
-    tls: Option<TlsAcceptor>,
-    app: Router,
-    (silence, clock): (Duration, Clock),
-    stop: CancellationToken,
-) {
+async fn connection(stream: Wire, tls: Option<TlsAcceptor>, app: Router, (silence, clock): (Duration, Clock), stop: CancellationToken) {
     let io = match tls {
         None => Io::Plain(stream),
         Some(tls) => match timeout(silence, tls.accept(stream)).await {
@@ -170,6 +169,7 @@ async fn connection(
             .serve_connection(TokioIo::new(Heard::new(io, Arc::clone(&peer))), TowerToHyperService::new(app))
     );
     tokio::select! {
+        biased;
         _ = connection.as_mut() => return,
         () = given_up(&peer, clock, silence) => return,
         () = stop.cancelled() => {}
@@ -186,11 +186,15 @@ async fn given_up(peer: &Peer, clock: Clock, limit: Duration) {
     }
 }
 
+/// What the endpoints tell of.
 #[derive(Debug, Clone)]
-struct Admin {
-    shared: Arc<Shared>,
-    shards: Arc<[Arc<Shard>]>,
-    cpu: CpuTime,
+pub struct Admin {
+    /// What all shards share.
+    pub shared: Arc<Shared>,
+    /// All of them.
+    pub shards: Arc<[Arc<Shard>]>,
+    /// Of the process.
+    pub cpu: CpuTime,
 }
 
 /// Every answer says the load.

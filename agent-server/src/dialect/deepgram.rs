@@ -47,7 +47,8 @@ pub(super) const WEBSOCKET: WebSocketDialect = WebSocketDialect {
 #[expect(clippy::unnecessary_wraps, reason = "as in the table of dialects")]
 fn open(upgrade: &Upgrade<'_>) -> Result<Opened, Refused> {
     static OPENED: AtomicU64 = AtomicU64::new(0);
-    let request_id = format!("request-{}", OPENED.fetch_add(1, Relaxed) + 1);
+    // As long as any other: a message's length must not tell how many came before.
+    let request_id = format!("request-{:012}", OPENED.fetch_add(1, Relaxed) + 1);
     let subprotocol =
         SUBPROTOCOLS.into_iter().find(|known| upgrade.subprotocols().any(|name| name == *known)).map(HeaderValue::from_static);
     let dialect: Socket = Box::new(Conversation::new(upgrade.client_ref(), request_id));

@@ -145,7 +145,8 @@ struct Socket {
 impl Socket {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Close> {
         let mut close;
-        if std::mem::take(&mut self.starved) {
+        // What is over says so before it hears that its peer leaves too: to that the answer would be the peer's own close code.
+        if std::mem::take(&mut self.starved) || self.reading && self.ending.closing(cx) {
             self.watch(cx);
             close = self.write(cx);
             if close.is_ready() {

@@ -30,6 +30,8 @@ pub(super) async fn serve(shard: Arc<Shard>, grpc: Grpc, io: Heard, peer: Arc<Pe
     let mut builder = http2::Builder::new(Owned(Arc::clone(&shard)));
     builder
         .timer(TokioTimer::new())
+        // Its length depends on the digits of the time of day, and nothing else does where time is simulated.
+        .auto_date_header(shared.clock.simulated_tick().is_none())
         .initial_stream_window_size(config.http2_stream_window)
         .initial_connection_window_size(config.http2_connection_window)
         .max_concurrent_streams(config.http2_max_streams)
@@ -48,6 +50,7 @@ pub(super) async fn serve(shard: Arc<Shard>, grpc: Grpc, io: Heard, peer: Arc<Pe
     let mut goodbye = shared.draining();
     loop {
         tokio::select! {
+            biased;
             result = connection.as_mut() => {
                 if let Err(error) = result {
                     tracing::debug!("HTTP/2 connection ended: {error:?}");

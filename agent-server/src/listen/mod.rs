@@ -28,7 +28,11 @@ pub use self::{
     peer::{Heard, Io, Peer, Silent},
     tls::{ADMIN, SESSIONS, Tls},
 };
-use crate::{dialect::Grpc, shard::Shard};
+use crate::{
+    dialect::Grpc,
+    runtime::wire::{Listen, Parked},
+    shard::Shard,
+};
 
 /// Connections that the kernel holds for us: a driver opens thousands at once.
 const BACKLOG: i32 = 4096;
@@ -81,7 +85,7 @@ pub fn files_for_connections(admins: usize) -> Option<u64> {
 
 /// A connection that was accepted.
 pub struct Accepted {
-    stream: std::net::TcpStream,
+    stream: Parked,
     /// Of the port that it came by, when that speaks TLS.
     tls: Option<TlsAcceptor>,
     /// Given back when the connection is over.
@@ -126,21 +130,21 @@ impl Dealer {
 
 /// Accepts until `stop`, for TLS where there is an acceptor.
 pub async fn accept(
-    listener: std::net::TcpListener,
+    listener: impl Listen,
     tls: Option<TlsAcceptor>,
     mut dealer: Dealer,
     admission: Arc<Admission>,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut failures = 0u64;
     loop {
         let accepted = tokio::select! {
+            biased;
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => return Ok(()),
         };
-        match accepted.and_then(|(stream, from)| stream.set_nodelay(true).and_then(|()| Ok((stream.into_std()?, from)))) {
-            Ok((stream, from)) => match admission.admit(from.ip()) {
+        match accepted.and_then(|(wire, from)| Ok((wire.park()?, from))) {
+            Ok((stream, from)) => match admission.admit(from) {
                 Some(place) => dealer.deal(Accepted { stream, tls: tls.clone(), place }).await,
                 // Closed by its drop. What it would be told costs more than it is worth, and by TLS cannot be told at all.
                 None => complain(&admission),
@@ -172,6 +176,7 @@ pub async fn serve(shard: Arc<Shard>, grpc: Grpc, mut inbox: Inbox) {
     let stop = shard.shared().stop.clone();
     loop {
         let accepted = tokio::select! {
+            biased;
             accepted = inbox.recv() => accepted,
             () = stop.cancelled() => return,
         };
@@ -182,6 +187,7 @@ pub async fn serve(shard: Arc<Shard>, grpc: Grpc, mut inbox: Inbox) {
         tasks.spawn(async move {
             let mut connection = pin!(connection(shard, grpc, accepted));
             tokio::select! {
+                biased;
                 () = connection.as_mut() => {}
                 // Sessions have ended; their last words may still be on the way to the kernel.
                 () = stop.cancelled() => drop(timeout(LAST_WORDS, connection).await),

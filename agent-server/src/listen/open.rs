@@ -4,13 +4,15 @@ use std::{io, time::Duration};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt},
-    net::TcpStream,
     time::sleep,
 };
 use tokio_rustls::TlsAcceptor;
 
 use super::peer::Io;
-use crate::dialect;
+use crate::{
+    dialect,
+    runtime::wire::{Parked, Wire},
+};
 
 /// How an HTTP/2 connection begins, and no HTTP/1.1 request does.
 const HTTP2: &[u8; 4] = b"PRI ";
@@ -22,8 +24,8 @@ const PLAIN_ON_TLS: &[u8] =
     this port speaks TLS: take wss:// or https:// for it\n";
 
 /// Takes a connection over, and finds out whether it speaks HTTP/2. None when it is over already.
-pub(super) async fn open(stream: std::net::TcpStream, tls: Option<TlsAcceptor>) -> Option<(Io, bool)> {
-    let stream = match TcpStream::from_std(stream) {
+pub(super) async fn open(stream: Parked, tls: Option<TlsAcceptor>) -> Option<(Io, bool)> {
+    let mut stream = match stream.resume() {
         Ok(stream) => stream,
         Err(error) => {
             tracing::warn!("failed to take over a connection: {error}");
@@ -31,7 +33,7 @@ pub(super) async fn open(stream: std::net::TcpStream, tls: Option<TlsAcceptor>) 
         }
     };
     let Some(tls) = tls else {
-        return match sniff(&stream).await.ok()?? {
+        return match sniff(&mut stream).await.ok()?? {
             First::Tls => {
                 tracing::debug!("connection closed: a TLS handshake came on the plain port");
                 dialect::close_gently(stream).await;
@@ -74,7 +76,7 @@ pub(super) async fn open(stream: std::net::TcpStream, tls: Option<TlsAcceptor>) 
 }
 
 /// Tells a client that forgot TLS so, in the only words that it may understand.
-async fn refuse_plain(mut stream: TcpStream) {
+async fn refuse_plain(mut stream: Wire) {
     if stream.write_all(PLAIN_ON_TLS).await.is_ok() {
         dialect::close_gently(stream).await;
     }
@@ -87,7 +89,7 @@ enum First {
 }
 
 /// None when the peer left without a word.
-async fn sniff(stream: &TcpStream) -> io::Result<Option<First>> {
+async fn sniff(stream: &mut Wire) -> io::Result<Option<First>> {
     let mut first = [0; HTTP2.len()];
     loop {
         match stream.peek(&mut first).await? {

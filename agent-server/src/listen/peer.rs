@@ -12,14 +12,11 @@ use std::{
 };
 
 use proto::time::Micros;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
 use super::frames::{Flood, Frames};
-use crate::runtime::clock::Clock;
+use crate::runtime::{clock::Clock, wire::Wire};
 
 /// The other end of a connection. A connection that hears nothing from it within a ping and its deadline gives it up as silent. So it does where
 /// the peer takes nothing of what is written to it for the idle timeout, or does not come to the end of an HTTP/2 frame that it began: bytes that
@@ -91,9 +88,9 @@ pub struct Heard {
 #[derive(Debug)]
 pub enum Io {
     /// As it comes.
-    Plain(TcpStream),
+    Plain(Wire),
     /// In TLS.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<Wire>>),
 }
 
 impl Heard {
@@ -189,6 +186,6 @@ mod tests {
 
     #[test]
     fn a_plain_connection_does_not_pay_for_tls() {
-        assert!(size_of::<Io>() <= size_of::<TcpStream>() + size_of::<usize>());
+        assert!(size_of::<Io>() <= size_of::<tokio::net::TcpStream>() + size_of::<usize>());
     }
 }

@@ -338,17 +338,19 @@ impl Shard {
 
     /// Ticks while there are sessions; returns when the server stops.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) -> io::Result<()> {
-        let mut ticker = Ticker::new()?;
+        let mut ticker = Ticker::new(&self.shared.clock)?;
         let (mut due, mut writers) = (Vec::new(), Vec::new());
         loop {
             if self.table.lock().slots.is_empty() {
                 ticker.pause()?;
                 tokio::select! {
+                    biased;
                     () = self.first.notified() => {}
                     () = stop.cancelled() => return Ok(()),
                 }
             }
             tokio::select! {
+                biased;
                 tick = ticker.tick() => tick?,
                 () = stop.cancelled() => return Ok(()),
             }

@@ -10,6 +10,7 @@ use agent_server::{
 use serde::de::DeserializeOwned;
 
 use super::{Access, CounterError, CounterSample, CounterSource, Observation, PollResult, http::Client, plausible};
+use crate::transport::Net;
 
 const ENDS_PER_PAGE: usize = 10_000;
 const SESSIONS_PER_PAGE: usize = 1_000;
@@ -22,6 +23,7 @@ pub struct AgentServerSource {
     backend: usize,
     address: SocketAddr,
     clock: Clock,
+    net: Net,
     timeout: Duration,
     access: Access,
     boot_id: String,
@@ -32,7 +34,7 @@ pub struct AgentServerSource {
 impl AgentServerSource {
     /// `backend` is the index into the targets, `timeout` bounds a whole poll.
     pub fn new(backend: usize, address: SocketAddr, clock: Clock, timeout: Duration) -> Self {
-        Self { backend, address, clock, timeout, access: Access::default(), boot_id: String::new(), after: 0 }
+        Self { backend, address, clock, net: Net::Tcp, timeout, access: Access::default(), boot_id: String::new(), after: 0 }
     }
 
     /// Asked in this way.
@@ -41,9 +43,16 @@ impl AgentServerSource {
         Self { access, ..self }
     }
 
+    /// The same over another network.
+    #[must_use]
+    pub fn over(self, net: Net) -> Self {
+        Self { net, ..self }
+    }
+
     async fn read(&mut self, registry: bool) -> PollResult {
         let host = self.address.ip().to_string();
-        let mut client = Client::connect(&host, self.address.port(), &self.address.to_string(), self.access.tls.as_ref()).await?;
+        let to = (host.as_str(), self.address.port());
+        let mut client = Client::connect(&self.net, to, &self.address.to_string(), self.access.tls.as_ref()).await?;
         client.authorize(self.access.authorization.clone());
         let asked_at_us = self.now_us();
         let snapshot: SnapshotJson =

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 use super::{CounterError, Opening, url_of};
 use crate::{
@@ -17,7 +16,7 @@ use crate::{
         variables::{environment, expand},
     },
     profile::{TargetUrl, encoded, read_at},
-    transport::{TlsClient, TlsHost, given_headers},
+    transport::{Net, TlsClient, TlsHost, given_headers},
 };
 
 const MAX_BODY: usize = 16 << 20;
@@ -39,10 +38,15 @@ impl Drop for Client {
 
 impl Client {
     /// Connects to a host; `authority` is for the `host` header.
-    pub(super) async fn connect(host: &str, port: u16, authority: &str, tls: Option<&TlsHost>) -> Result<Self, CounterError> {
+    pub(super) async fn connect(
+        net: &Net,
+        (host, port): (&str, u16),
+        authority: &str,
+        tls: Option<&TlsHost>,
+    ) -> Result<Self, CounterError> {
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let broken = |reason: String| CounterError::Broken { address: address.clone(), reason };
-        let socket = TcpStream::connect((host, port)).await.map_err(|error| {
+        let socket = net.connect_to(host, port).await.map_err(|error| {
             if error.kind() == std::io::ErrorKind::ConnectionRefused {
                 CounterError::Refused { address: address.clone() }
             } else {
@@ -143,7 +147,7 @@ impl Resource {
         }
         let path = self.url.path.as_deref().unwrap_or("/");
         let asked = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
-        let mut client = Client::connect(&self.url.host, self.url.port, &self.url.authority(), self.tls.as_ref()).await?;
+        let mut client = Client::connect(&Net::Tcp, (&self.url.host, self.url.port), &self.url.authority(), self.tls.as_ref()).await?;
         match client.get(&asked, path, &headers).await? {
             (StatusCode::OK, body) => Ok(body),
             (status, _) => {

@@ -10,7 +10,10 @@ use agent_server::runtime::clock::Clock;
 use proto::time::Micros;
 use tokio::sync::mpsc::Sender;
 
-use crate::{plan::Plan, transport::TransportOptions};
+use crate::{
+    plan::Plan,
+    transport::{Net, TransportOptions},
+};
 
 mod agenda;
 mod balancer;
@@ -75,12 +78,26 @@ impl Engine {
             routes.begin(clock);
         }
         let mut handle = EngineHandle { control: Arc::clone(&control), threads: Vec::new(), _balancer: balancer };
-        let common = shard::Start { shard: 0, plan: Arc::new(plan), options, targets, routes, clock, control, events };
+        let common = shard::Start { shard: 0, plan: Arc::new(plan), options, net: Net::Tcp, targets, routes, clock, control, events };
         for shard in 0..options.shards.max(1) {
             let start = shard::Start { shard, ..common.clone() };
             handle.threads.push(thread::Builder::new().name(format!("shard-{shard}")).spawn(move || shard::run(start))?);
         }
         Ok(handle)
+    }
+
+    /// As one shard, here: on the caller's runtime and local task set, over a network and in the time of a simulation. Ends when the channel
+    /// is closed after `Done`.
+    pub async fn simulate(
+        plan: Arc<Plan>,
+        options: EngineOptions,
+        net: Net,
+        targets: Arc<Targets>,
+        clock: Clock,
+        events: Sender<EngineEvent>,
+    ) -> io::Result<()> {
+        let options = EngineOptions { shards: 1, ..options };
+        shard::drive(shard::Start { shard: 0, plan, options, net, targets, routes: None, clock, control: Arc::default(), events }).await
     }
 }
 

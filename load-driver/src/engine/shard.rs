@@ -31,7 +31,7 @@ use crate::{
     ledger::FailureCause,
     plan::{Plan, Protocol},
     profile::secrets_of,
-    transport::{self, CLOSE_BOUND, Connector, Inbound, Reasons, Received},
+    transport::{self, CLOSE_BOUND, Connector, Inbound, Net, Reasons, Received},
 };
 
 /// How long the silence of a finished shard lasts between two looks at its orders.
@@ -43,6 +43,7 @@ pub(super) struct Start {
     pub(super) shard: usize,
     pub(super) plan: Arc<Plan>,
     pub(super) options: EngineOptions,
+    pub(super) net: Net,
     pub(super) targets: Arc<Targets>,
     pub(super) routes: Option<Arc<Routes>>,
     pub(super) clock: Clock,
@@ -75,22 +76,24 @@ fn enter(start: Start) -> io::Result<()> {
 /// What the tasks of a shard share.
 struct Shard {
     core: RefCell<Core>,
+    net: Net,
     connectors: RefCell<HashMap<Protocol, Rc<dyn Connector>>>,
     reasons: Reasons,
     panicked: Cell<bool>,
 }
 
-async fn drive(start: Start) -> io::Result<()> {
-    let Start { shard, plan, options, targets, routes, clock, control, events } = start;
+pub(super) async fn drive(start: Start) -> io::Result<()> {
+    let Start { shard, plan, options, net, targets, routes, clock, control, events } = start;
     let transport = options.transport;
     let reasons = Reasons::without(targets.given().iter().flat_map(|target| secrets_of(target)).collect());
     let shared = Rc::new(Shard {
         core: RefCell::new(Core::new(shard, plan, options, Ways { targets, routes, reasons: reasons.clone() }, clock)),
+        net,
         connectors: RefCell::default(),
         reasons,
         panicked: Cell::new(false),
     });
-    let mut ticker = Ticker::new()?;
+    let mut ticker = Ticker::new(&clock)?;
     loop {
         ticker.tick().await?;
         if shared.panicked.get() {
@@ -131,7 +134,8 @@ async fn drive(start: Start) -> io::Result<()> {
 impl Shard {
     fn connector(&self, protocol: Protocol, options: transport::TransportOptions) -> Rc<dyn Connector> {
         let mut connectors = self.connectors.borrow_mut();
-        Rc::clone(connectors.entry(protocol).or_insert_with(|| transport::connector(protocol, options, self.reasons.clone()).into()))
+        let connector = || transport::connector(protocol, self.net.clone(), options, self.reasons.clone());
+        Rc::clone(connectors.entry(protocol).or_insert_with(|| connector().into()))
     }
 }
 

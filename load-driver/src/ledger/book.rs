@@ -330,12 +330,7 @@ impl Book {
 
     /// Removes a reconciled session; totals keep it.
     pub(super) fn fold(&mut self, index: PlanIndex) {
-        let Some(session) = self.sessions.remove(&index) else { return };
-        self.by_ref.remove(&session.client_ref);
-        let over_us = session.over.map_or(0, |over| over.at_us);
-        if self.front {
-            self.folded_refs.insert(ref_hash(&session.client_ref), over_us);
-        }
+        let Some((session, over_us)) = self.take_out(index) else { return };
         if session.accepted.is_none() && session.in_doubt() {
             return self.fold_doubt(&session);
         }
@@ -348,6 +343,26 @@ impl Book {
             }
             self.by_id.remove(&(accepted.boot, accepted.session_id));
         }
+    }
+
+    /// Removes a session that the driver alone called accepted, and that the backend need never have had.
+    pub(super) fn fold_unheard(&mut self, index: PlanIndex) {
+        let Some((session, over_us)) = self.take_out(index) else { return };
+        *self.doubts.entry(session.backend()).or_default() += 1;
+        if let Some(accepted) = session.accepted {
+            self.folded_unrecorded.insert(name_hash(accepted.boot, &accepted.session_id), over_us);
+            self.by_id.remove(&(accepted.boot, accepted.session_id));
+        }
+    }
+
+    fn take_out(&mut self, index: PlanIndex) -> Option<(Session, u64)> {
+        let session = self.sessions.remove(&index)?;
+        self.by_ref.remove(&session.client_ref);
+        let over_us = session.over.map_or(0, |over| over.at_us);
+        if self.front {
+            self.folded_refs.insert(ref_hash(&session.client_ref), over_us);
+        }
+        Some((session, over_us))
     }
 
     /// A dial of which nobody will tell any more: its backend may have counted it, and did when its log says so.

@@ -55,10 +55,9 @@ impl LedgerConfig {
         }
     }
 
-    /// How long after its acceptance a session of this scenario may not be counted yet.
-    pub(super) fn acceptance_slack_us(&self, scenario: u16) -> u64 {
-        let implied = self.dialects.get(usize::from(scenario)).is_some_and(|dialect| dialect.implies_acceptance());
-        if implied { self.grace_us } else { 0 }
+    /// That a session of this scenario is accepted, nobody but the driver says.
+    pub(super) fn implies_acceptance(&self, scenario: u16) -> bool {
+        self.dialects.get(usize::from(scenario)).is_some_and(|dialect| dialect.implies_acceptance())
     }
 
     /// The prefix of our sessions' `client_ref`.

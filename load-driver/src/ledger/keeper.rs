@@ -300,6 +300,11 @@ impl Ledger {
         let Some(watch) = self.watches.get(backend) else { return false };
         let Some(boot) = watch.boots.last().and_then(|index| self.boots.get(index)) else { return false };
         if boot.killed_us.is_some() {
+            // A successor that has taken sessions already is to be looked at.
+            let unseen = |s: &Session| s.accepted.as_ref().is_some_and(|accepted| !self.boots.contains_key(&accepted.boot));
+            if self.book.sessions.values().any(|s| s.backend() == Some(backend) && unseen(s)) {
+                return false;
+            }
             return self.kills.iter().any(|kill| kill.boot == boot.index && kill.gone_us.is_some()) && !self.book.open_towards(backend);
         }
         let quiet_from = self.book.last_end_us(backend);

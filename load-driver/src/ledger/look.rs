@@ -45,6 +45,14 @@ pub(super) struct Last {
     pub(super) confidence: Option<Confidence>,
 }
 
+/// The backend may or may not have counted it, and has told of no end.
+pub(super) fn in_doubt(ledger: &Ledger, session: &Session) -> bool {
+    let Some(over) = session.over else { return session.in_doubt() };
+    let boot = session.accepted.as_ref().and_then(|accepted| ledger.boots.get(&accepted.boot));
+    let watch = boot.and_then(|boot| ledger.watches.get(boot.backend));
+    session.in_doubt() || watch.is_some_and(|watch| !reconcile::surely_counted(session, watch, &ledger.config, over.at_us))
+}
+
 /// Sessions that ended, are in no complete log, and whose boot lives: still counted, if the counters say so.
 pub(super) fn ghost_sessions(ledger: &Ledger) -> Vec<&Session> {
     let of_boot = |s: &Session| {
@@ -55,16 +63,16 @@ pub(super) fn ghost_sessions(ledger: &Ledger) -> Vec<&Session> {
         // A boot that is gone cannot take its ghosts back any more; it had the settling time as well.
         let gone = boot.killed_us.is_some() || boot.replaced;
         let patience = reconcile::window_us(s, &ledger.config) + if gone { ledger.config.settle_us } else { 0 };
-        Some(boot.complete_log() && s.record.is_none() && end_us < at_us && watched_us > patience)
+        Some(boot.complete_log() && s.record.is_none() && end_us < at_us && watched_us > patience && !in_doubt(ledger, s))
     };
     ledger.book.sessions.values().filter(|s| of_boot(s) == Some(true)).collect()
 }
 
-/// Sessions of this run that are over, that no backend ever accepted, and that this one lists as live: it did count them.
+/// Sessions of this run that are over, that were in doubt, and that this one lists as live: it did count them.
 pub(super) fn doubtful_rows<'a>(ledger: &'a Ledger, boot: &Boot, at: &Reading) -> Vec<&'a Session> {
     let rows = at.sessions.iter().flatten().filter(|row| ledger.config.is_ours(&row.client_ref));
     let session = |row: &SessionJson| ledger.book.get(ledger.book.find(boot.index, boot.backend, &row.client_ref, &row.session_id)?);
-    rows.filter_map(session).filter(|s| s.over.is_some() && s.in_doubt() && s.record.is_none()).collect()
+    rows.filter_map(session).filter(|s| s.over.is_some() && s.record.is_none() && in_doubt(ledger, s)).collect()
 }
 
 /// Of those: over for longer than the window. They are no strangers' sessions.
@@ -128,6 +136,13 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
     if at.asked_us < ledger.book.last_end_us(boot.backend) {
         out.unverified.push(format!("{label}: no answer after its last session ended{}", reason(watch.last_gap.as_ref())));
         return;
+    }
+    let on_boot = |s: &Session| s.accepted.as_ref().is_some_and(|a| a.boot == boot.index);
+    let doubted = ledger.book.sessions.values().filter(|s| on_boot(s) && s.over.is_some() && in_doubt(ledger, s)).count();
+    if doubted > 0 && b.accepted == 0 && at.started <= boot.base.started.1 {
+        out.unverified.push(format!(
+            "{label}: none of its {doubted} sessions lived on or was counted, and nothing that it says tells that it had them"
+        ));
     }
     let never_added = reconcile::never_added(boot, &b, at);
     let returned = boot.returned_at(at);

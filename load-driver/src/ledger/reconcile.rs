@@ -16,7 +16,7 @@ use super::{
     entry::Finish,
     finding::Names,
     recent::HORIZON_US,
-    session::{How, Session},
+    session::{How, Over, Session},
     truth,
 };
 use crate::plan::EndKind;
@@ -79,7 +79,7 @@ pub struct Bounds {
     pub pending: u64,
     /// Of the possible: ended and in the end log, so recently that the cut may have missed it.
     pub fading: u64,
-    /// Of the pending: never accepted, so that no end record need come.
+    /// Of the pending: in doubt, so that no end record need come.
     pub doubtful: u64,
     /// Ended so recently that the cut may have missed it, not accepted before the driver asked, and counted all the same.
     pub unaccepted: u64,
@@ -108,6 +108,20 @@ pub fn window_us(session: &Session, config: &LedgerConfig) -> u64 {
     session.ending().and_then(|(_, kind)| kind).map_or(config.windows.longest(), |kind| config.windows.of(kind))
 }
 
+/// By this moment the backend surely counts, or has counted, the session.
+///
+/// An acceptance that the wire only implies is the driver's own word, given when the start was sent; whether the start came, nobody has said. It
+/// holds for a session that lived on for the grace in a calm network: by then the start has come, or the connection is broken. It holds as well when
+/// the backend ended the session in order. Any other is in doubt like a dial without an answer, until the backend tells of its end.
+pub fn surely_counted(session: &Session, watch: &Watch, config: &LedgerConfig, by_us: u64) -> bool {
+    let Some(accepted) = session.accepted.as_ref().filter(|accepted| accepted.at_us <= by_us) else { return false };
+    if !config.implies_acceptance(session.scenario) {
+        return true;
+    }
+    let answered = |over: Over| matches!(over.how, How::Finished(Finish::Goodbye(_) | Finish::ByServer(_))) && over.at_us <= by_us;
+    session.over.is_some_and(answered) || watch.watched_us(accepted.at_us, session.lives_until_us().min(by_us)) >= config.grace_us
+}
+
 /// Bounds of one boot between two moments of the driver's clock. `captured_us` is the backend's.
 pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at: &Reading) -> Bounds {
     let (asked, answered) = (at.asked_us, at.answered_us);
@@ -116,12 +130,10 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
     let mut b = Bounds { accepted: book.folded_on(boot.index), attempted: book.folded_on(boot.index), ..Bounds::default() };
     for session in book.dials() {
         let Some(attempt) = session.attempted else { continue };
-        // When the backend surely counts it.
-        let counted_us =
-            session.accepted.as_ref().map(|accepted| accepted.at_us.saturating_add(config.acceptance_slack_us(session.scenario)));
+        let counted = surely_counted(session, watch, config, asked);
         match &session.accepted {
             Some(accepted) if accepted.boot != boot.index => continue,
-            Some(_) if counted_us.is_some_and(|at_us| at_us <= asked) => {
+            Some(_) if counted => {
                 b.accepted += 1;
                 let done = session.record.is_some_and(|r| r.at_us <= answered.saturating_add(config.grace_us));
                 let heard = !session.was_deaf(answered, config.grace_us);
@@ -143,10 +155,10 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             if record.server_at_us.saturating_add(config.grace_us) > cut_from_us {
                 b.possible += 1;
                 b.fading += 1;
-                b.unaccepted += u64::from(counted_us.is_none_or(|at_us| at_us > asked));
+                b.unaccepted += u64::from(!counted);
             } else {
                 // Nobody told us that it was accepted; that it ended tells.
-                b.accepted += u64::from(session.accepted.is_none());
+                b.accepted += u64::from(!counted);
             }
             continue;
         }
@@ -155,8 +167,8 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
                 if watch.watched_us(end_us, asked) <= window_us(session, config) {
                     b.possible += 1;
                     b.pending += 1;
-                    b.doubtful += u64::from(session.accepted.is_none());
-                } else if session.accepted.is_some() && boot.complete_log() {
+                    b.doubtful += u64::from(!counted);
+                } else if counted && boot.complete_log() {
                     // Without a record, or with one that came after this sample.
                     b.overdue += 1;
                 }
@@ -314,7 +326,7 @@ pub fn sweep(
     out: (&mut Faults, &mut Convergence),
 ) {
     let (faults, convergence) = out;
-    let mut done: Vec<PlanIndex> = Vec::new();
+    let (mut done, mut unheard): (Vec<PlanIndex>, Vec<PlanIndex>) = Default::default();
     // The newest of all backends: one that has not answered for a whole horizon passes nothing anyway.
     let seen_us = boots.values().filter(|boot| boot.killed_us.is_none() && !boot.replaced).map(Boot::looked_at_from_us).max().unwrap_or(0);
     for (index, session) in &book.sessions {
@@ -368,6 +380,10 @@ pub fn sweep(
                 settle(session, boot, watch, config, faults, convergence);
                 done.push(*index);
             }
+        } else if !surely_counted(session, watch, config, over.at_us) {
+            if !last && over.at_us.saturating_add(HORIZON_US) < seen_us {
+                unheard.push(*index);
+            }
         } else if !boot.complete_log()
             && boot.killed_us.is_none()
             && quiet(over.at_us)
@@ -382,6 +398,9 @@ pub fn sweep(
     }
     for index in done {
         book.fold(index);
+    }
+    for index in unheard {
+        book.fold_unheard(index);
     }
     if !last {
         book.fold_strays(seen_us.saturating_sub(HORIZON_US));

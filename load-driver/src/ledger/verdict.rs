@@ -1,5 +1,7 @@
 //! The end of the proof: a last look at every boot, what is wrong by name, and the numbers beside it.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +12,7 @@ use super::{
     finding::{DefectName, Finding, Names},
     funnel::Funnels,
     keeper::Ledger,
-    look::{Last, ghost_sessions, look, unseen},
+    look::{self, Last, ghost_sessions, look, unseen},
     naming::name,
     reconcile,
     retries::RetriedRow,
@@ -172,8 +174,14 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
     close_kills(ledger);
     let in_doubt = in_doubt(ledger);
     ledger.sweep(true);
-    for session in ledger.book.sessions.values() {
-        reconcile::count_killed(session, &mut ledger.convergence);
+    // The row of a session that no backend need ever have had is not owed a detection.
+    let doubted = |s: &Session| s.agreed_us.is_none() && look::in_doubt(ledger, s);
+    let doubted: BTreeSet<_> = ledger.book.sessions.iter().filter(|(_, s)| doubted(s)).map(|(index, _)| *index).collect();
+    for (index, session) in &ledger.book.sessions {
+        let written_off = session.accepted.as_ref().is_some_and(|a| ledger.book.was_killed(a.boot));
+        if written_off || !doubted.contains(index) {
+            reconcile::count_killed(session, &mut ledger.convergence);
+        }
         // Those of a killed backend were told when its successor agreed.
         if let (Some(end), Some(agreed_us), Some(over)) = (reconcile::row(session), session.agreed_us, session.over)
             && end.kind != EndKind::KillBackend
@@ -208,7 +216,7 @@ fn close_kills(ledger: &mut Ledger) {
 fn in_doubt(ledger: &Ledger) -> InDoubt {
     let mut names = Names::default();
     let mut counted = 0;
-    for session in ledger.book.dials().filter(|s| s.over.is_some() && s.in_doubt()) {
+    for session in ledger.book.dials().filter(|s| s.over.is_some() && (s.in_doubt() || s.record.is_none() && look::in_doubt(ledger, s))) {
         names.push(&session.client_ref);
         let listed = || {
             ledger.boots.values().filter_map(|b| b.last.as_ref()?.sessions.as_ref()).flatten().any(|r| r.client_ref == session.client_ref)

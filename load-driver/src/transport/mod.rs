@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use agent_server::runtime::wire::Parked;
 use proto::{
     frame::{ClientEvent, ServerEvent},
     orca::OrcaLoadReport,
@@ -28,14 +29,16 @@ mod carrier;
 pub mod cause;
 pub mod fds;
 mod grpc;
+mod net;
 mod orca;
 mod reasons;
 mod request;
-pub(crate) mod socket;
+mod socket;
 mod tls;
 mod websocket;
 
 pub use self::{
+    net::{Dialling, Net, Simulated},
     reasons::{About, Reasons},
     request::{RequestError, given_headers, unsendable},
     tls::{TlsClient, TlsError, TlsHost},
@@ -110,11 +113,11 @@ pub trait Connector {
     fn open(&self, dial: Dial) -> Pin<Box<dyn Future<Output = Result<Stream, FailureCause>> + '_>>;
 }
 
-/// The connector of a protocol.
-pub fn connector(protocol: Protocol, options: TransportOptions, reasons: Reasons) -> Box<dyn Connector> {
+/// The connector of a protocol over a network.
+pub fn connector(protocol: Protocol, net: Net, options: TransportOptions, reasons: Reasons) -> Box<dyn Connector> {
     match protocol {
-        Protocol::Grpc => Box::new(grpc::GrpcConnector::new(options, reasons)),
-        Protocol::Websocket => Box::new(websocket::WebSocketConnector::new(options, reasons)),
+        Protocol::Grpc => Box::new(grpc::GrpcConnector::new(net, options, reasons)),
+        Protocol::Websocket => Box::new(websocket::WebSocketConnector::new(net, options, reasons)),
     }
 }
 
@@ -207,5 +210,5 @@ pub enum Remains {
     /// To be driven for [`CLOSE_BOUND`] at most, then dropped.
     Closing(Pin<Box<dyn Future<Output = ()>>>),
     /// A silent socket, to be held and then reset.
-    Held(std::net::TcpStream),
+    Held(Parked),
 }

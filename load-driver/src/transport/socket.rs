@@ -7,16 +7,12 @@ use std::{
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
-    time::Duration,
 };
 
-use socket2::SockRef;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use agent_server::runtime::wire::Wire;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use super::{How, Remains};
+use super::{How, Net, Remains};
 
 /// A socket shared by its codec and its killer. Reports no vectored writes, so that h2 copies small frames together.
 #[derive(Debug, Clone)]
@@ -24,16 +20,15 @@ pub(super) struct Socket(Rc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    stream: RefCell<Option<TcpStream>>,
+    stream: RefCell<Option<Wire>>,
     /// A reset is told once, to whichever of read and write comes first; the other sees an end.
     reset: Cell<bool>,
 }
 
 impl Socket {
     /// Connects; the caller bounds the time.
-    pub(super) async fn connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
+    pub(super) async fn connect(net: &Net, address: SocketAddr) -> io::Result<Self> {
+        let stream = net.connect(address).await?;
         Ok(Self(Rc::new(Shared { stream: RefCell::new(Some(stream)), reset: Cell::new(false) })))
     }
 
@@ -59,35 +54,24 @@ impl Socket {
             How::Done | How::Cancel => Remains::Nothing,
             How::Fin => finish(stream),
             How::Rst | How::Race => {
-                reset(&stream);
+                stream.reset();
                 Remains::Nothing
             }
             // Out of the reactor: what still arrives must cost nothing.
-            How::Silent => stream.into_std().map_or(Remains::Nothing, Remains::Held),
+            How::Silent => stream.park().map_or(Remains::Nothing, Remains::Held),
         }
     }
 }
 
 /// FIN now. Reads on until the peer's FIN, because closing a socket with unread data sends a reset instead.
-fn finish(mut stream: TcpStream) -> Remains {
-    if SockRef::from(&stream).shutdown(std::net::Shutdown::Write).is_err() {
+fn finish(mut stream: Wire) -> Remains {
+    if stream.finish().is_err() {
         return Remains::Nothing;
     }
     Remains::Closing(Box::pin(async move {
         let mut sink = [0; 4096];
         while matches!(stream.read(&mut sink).await, Ok(n) if n > 0) {}
     }))
-}
-
-/// Makes the close that follows a reset. Failure means that the socket is dead already.
-fn reset(stream: &TcpStream) {
-    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
-}
-
-/// Resets a socket that was held.
-pub(crate) fn release(stream: std::net::TcpStream) {
-    let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
-    drop(stream);
 }
 
 fn gone() -> io::Error {

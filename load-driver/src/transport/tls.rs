@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{
     TlsConnector,
     client::TlsStream,
@@ -89,7 +90,7 @@ pub struct TlsHost {
 
 impl TlsHost {
     /// Shakes hands for HTTP/1.1, on a socket that is nobody's to kill.
-    pub(crate) async fn connect_http(&self, socket: tokio::net::TcpStream) -> std::io::Result<TlsStream<tokio::net::TcpStream>> {
+    pub(crate) async fn connect_http<S: AsyncRead + AsyncWrite + Unpin>(&self, socket: S) -> std::io::Result<TlsStream<S>> {
         self.client.websocket.connect(self.name.clone(), socket).await
     }
 }

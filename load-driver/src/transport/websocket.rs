@@ -26,7 +26,7 @@ use tokio_tungstenite::{
 };
 
 use super::{
-    Connector, Dial, How, Inbound, Link, MAX_QUEUED, Reasons, Received, Remains, Stream, TransportOptions, Unsent,
+    Connector, Dial, How, Inbound, Link, MAX_QUEUED, Net, Reasons, Received, Remains, Stream, TransportOptions, Unsent,
     carrier::Carrier,
     cause::{self, CLOSE_GOING_AWAY},
     orca, request,
@@ -46,14 +46,15 @@ const WRITE_BUFFER: usize = MAX_QUEUED * 1024 + MAX_MESSAGE_BYTES;
 
 /// One a shard.
 pub(super) struct WebSocketConnector {
+    net: Net,
     options: TransportOptions,
     reasons: Reasons,
 }
 
 impl WebSocketConnector {
     /// Stateless.
-    pub(super) fn new(options: TransportOptions, reasons: Reasons) -> Self {
-        Self { options, reasons }
+    pub(super) fn new(net: Net, options: TransportOptions, reasons: Reasons) -> Self {
+        Self { net, options, reasons }
     }
 }
 
@@ -81,14 +82,14 @@ fn request(dial: &Dial, channel: &Channel) -> Result<Request, String> {
     Ok(built)
 }
 
-async fn connect(dial: Dial, reasons: Reasons) -> Result<Stream, FailureCause> {
+async fn connect(net: &Net, dial: Dial, reasons: Reasons) -> Result<Stream, FailureCause> {
     let service = Arc::clone(&dial.service);
     let failed = |cause, said: String| {
         tracing::debug!(address = %dial.address, ?cause, "no stream");
         reasons.note(cause, &service.connection, || said);
         cause
     };
-    let socket = Socket::connect(dial.address).await.map_err(|e| cause::of_dial(&e))?;
+    let socket = Socket::connect(net, dial.address).await.map_err(|e| cause::of_dial(&e))?;
     let mut channel = Channel::new(&dial.service, Protocol::Websocket, dial.client_ref.clone());
     let request = request(&dial, &channel).map_err(|said| failed(FailureCause::Unreachable, said))?;
     let carrier = tls::carry(dial.endpoint.tls.as_ref(), &socket, Speaks::WebSocket).await.map_err(|(cause, said)| failed(cause, said))?;
@@ -108,7 +109,7 @@ async fn connect(dial: Dial, reasons: Reasons) -> Result<Stream, FailureCause> {
 impl Connector for WebSocketConnector {
     fn open(&self, dial: Dial) -> Pin<Box<dyn Future<Output = Result<Stream, FailureCause>> + '_>> {
         Box::pin(async move {
-            let connecting = connect(dial, self.reasons.clone());
+            let connecting = connect(&self.net, dial, self.reasons.clone());
             timeout(self.options.connect_timeout, connecting).await.unwrap_or(Err(FailureCause::ConnectTimeout))
         })
     }

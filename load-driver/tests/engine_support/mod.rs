@@ -52,7 +52,7 @@ pub fn alone(listener: &TcpListener) -> Dial {
 }
 
 pub fn connector(protocol: Protocol, options: TransportOptions) -> Box<dyn Connector> {
-    transport::connector(protocol, options, transport::Reasons::default())
+    transport::connector(protocol, transport::Net::Tcp, options, transport::Reasons::default())
 }
 
 pub fn grpc() -> Box<dyn Connector> {

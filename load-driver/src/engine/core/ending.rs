@@ -8,7 +8,7 @@ use super::{Core, Phase};
 use crate::{
     engine::event::StormStep,
     ledger::{FailureCause, LedgerEvent},
-    transport::{How, socket},
+    transport::How,
 };
 
 /// Past the deadline of a stop, callers wait for the answer to their goodbye by themselves; who is still there after this is cut.
@@ -86,6 +86,6 @@ impl Core {
 
     /// Resets the sockets that were kept silent.
     pub(in crate::engine) fn release_held(&mut self) {
-        self.held.drain(..).for_each(|(_, stream)| socket::release(stream));
+        self.held.drain(..).for_each(|(_, stream)| stream.reset());
     }
 }

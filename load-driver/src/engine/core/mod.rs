@@ -11,7 +11,7 @@ mod strikes;
 
 use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 
-use agent_server::runtime::{clock::Clock, ticker::TICK, wheel::Wheel};
+use agent_server::runtime::{clock::Clock, ticker::TICK, wheel::Wheel, wire::Parked};
 use proto::{frame::ServerEvent, orca::OrcaLoadReport, time::Micros};
 use slab::Slab;
 use tokio::task::AbortHandle;
@@ -34,7 +34,7 @@ use crate::{
     ledger::{FailureCause, LedgerEntry},
     plan::{Lane, Plan, Protocol},
     record::ShardRecorder,
-    transport::{Dial, How, Link, Reasons, socket},
+    transport::{Dial, How, Link, Reasons},
     voice::VoiceNews,
 };
 
@@ -154,7 +154,7 @@ pub(super) struct Core {
     confirmed: Micros,
     interval_from: Micros,
     interval_to: Micros,
-    held: VecDeque<(Micros, std::net::TcpStream)>,
+    held: VecDeque<(Micros, Parked)>,
     /// Tasks of sessions and closes that are not over.
     pub(super) tasks: Rc<()>,
 }
@@ -211,7 +211,7 @@ impl Core {
         }
         self.due = due;
         while self.held.front().is_some_and(|(until, _)| *until <= now) {
-            self.held.pop_front().into_iter().for_each(|(_, stream)| socket::release(stream));
+            self.held.pop_front().into_iter().for_each(|(_, stream)| stream.reset());
         }
     }
 

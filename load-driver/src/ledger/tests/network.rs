@@ -1,6 +1,6 @@
 //! A network that fails on purpose excuses what follows from it, and nothing else.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use agent_server::admin::wire::{EndRecord, LoadJson, SnapshotJson};
 use proto::{frame::Outcome, ids::PlanIndex};
@@ -83,16 +83,11 @@ fn told(story: &Story) -> Verdict {
 }
 
 fn told_in(dialect: Dialect, story: &Story, begins_ms: u64) -> Verdict {
-    told_unseen(dialect, story, begins_ms, 0..0)
+    told_with(dialect, story, begins_ms, None, 0..0)
 }
 
-/// And in this time nobody looked.
-fn told_unseen(dialect: Dialect, story: &Story, begins_ms: u64, unseen_ms: std::ops::Range<u64>) -> Verdict {
-    told_with(dialect, story, begins_ms, None)
-}
-
-/// `beside`: one more step of the session, at this time.
-fn told_with(dialect: Dialect, story: &Story, begins_ms: u64, beside: Option<(u64, LedgerEvent)>) -> Verdict {
+/// `beside`: one more step of the session, at this time. `unseen_ms`: nobody looked in this time.
+fn told_with(dialect: Dialect, story: &Story, begins_ms: u64, beside: Option<(u64, LedgerEvent)>, unseen_ms: Range<u64>) -> Verdict {
     let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: true, fresh: true }]);
     config.windows = Windows::default().with(EndKind::HalfOpen, 4_000 * MS);
     config.settle_us = 3_000 * MS;
@@ -148,7 +143,7 @@ fn a_timeout_while_the_driver_stood_still_is_no_wrong_outcome() {
         counted: Some((7_500, Outcome::TimedOut)),
         fault: None,
     };
-    let of = |unseen| names(&told_unseen(Dialect::Native, &story, 150, unseen)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let of = |unseen| names(&told_with(Dialect::Native, &story, 150, None, unseen)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     assert_eq!(of(5_000..8_000), []);
     assert_eq!(of(0..0), [DefectName::WrongOutcome]);
     assert_eq!(of(8_000..9_000), [DefectName::WrongOutcome], "it was seen all the while");
@@ -190,7 +185,7 @@ fn an_end_that_came_while_the_driver_did_not_read_is_none_too_early() {
     };
     let found = |counted, over| {
         let deaf = (2_000, LedgerEvent::Deaf { until_us: at(20_000) });
-        let verdict = told_with(Dialect::Native, &story(counted, over), 100, Some(deaf));
+        let verdict = told_with(Dialect::Native, &story(counted, over), 100, Some(deaf), 0..0);
         names(&verdict).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
     assert_eq!(found(5_000, 20_300), []);
@@ -208,7 +203,7 @@ fn a_race_may_end_either_way() {
         fault: None,
     };
     let found = |outcome, beside| {
-        let verdict = told_with(Dialect::Native, &story(outcome), 100, beside);
+        let verdict = told_with(Dialect::Native, &story(outcome), 100, beside, 0..0);
         names(&verdict).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
     let raced = || Some((4_999, LedgerEvent::Raced));
@@ -258,4 +253,40 @@ fn what_only_the_wire_implies_need_not_be_counted_at_once() {
     }
     // Where the backend itself said that it took the session, the look before it counted it is no cut at one moment.
     assert_eq!(found(Dialect::Native), [DefectName::TornSnapshot]);
+}
+
+/// What a start that nobody heard of came to, with a life of so long, a fault, and an end.
+#[test]
+fn a_start_that_may_have_been_lost_is_in_doubt_and_no_lost_session() {
+    const NEVER: u64 = 1_000_000;
+    let cut =
+        |ms, fault| Story { forced: Some((EndKind::TcpRst, ms)), over: (ms + 1, Finish::Forced(EndKind::TcpRst)), counted: None, fault };
+    let goodbye =
+        Story { forced: Some((EndKind::Graceful, 900)), over: (910, Finish::Goodbye(Outcome::Completed)), counted: None, fault: None };
+    let of = |dialect, story: &Story| {
+        let verdict = told_in(dialect, story, NEVER);
+        (names(&verdict).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), verdict.in_doubt.total)
+    };
+    for dialect in [Dialect::Twilio, Dialect::Ces, Dialect::Custom] {
+        assert_eq!(of(dialect, &cut(1_000, None)), (vec![DefectName::Unverified], 1), "{dialect:?}: cut at once");
+        let lost = Some((100, 5_500, Weather::Lost));
+        assert_eq!(of(dialect, &cut(5_000, lost)), (vec![DefectName::Unverified], 1), "{dialect:?}: the network lost it");
+        assert_eq!(of(dialect, &cut(5_000, None)), (vec![DefectName::Lost], 0), "{dialect:?}: it lived on");
+        assert_eq!(of(dialect, &goodbye), (vec![DefectName::Lost], 0), "{dialect:?}: the backend answered");
+    }
+    assert_eq!(of(Dialect::Native, &cut(1_000, None)), (vec![DefectName::Lost], 0), "it said itself that it has it");
+}
+
+/// A session in doubt whose end the backend tells was counted, and is judged like any other.
+#[test]
+fn a_record_settles_the_doubt() {
+    let story = |counted_ms| Story {
+        forced: Some((EndKind::TcpRst, 1_000)),
+        over: (1_001, Finish::Forced(EndKind::TcpRst)),
+        counted: Some((counted_ms, Outcome::Cancelled)),
+        fault: None,
+    };
+    let of = |story: &Story| names(&told_in(Dialect::Twilio, story, 300)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(of(&story(1_100)), []);
+    assert_eq!(of(&story(4_500)), [DefectName::LateDecrement]);
 }

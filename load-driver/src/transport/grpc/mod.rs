@@ -16,7 +16,7 @@ use h2::{Ping, client};
 use tokio::{sync::OnceCell, task::JoinHandle, time::timeout};
 
 use super::{
-    Connector, Dial, Reasons, Stream, TransportOptions, cause,
+    Connector, Dial, Net, Reasons, Stream, TransportOptions, cause,
     socket::Socket,
     tls::{self, Speaks},
 };
@@ -31,6 +31,7 @@ const REMEMBERED_RESETS: usize = 16 * 1024;
 
 /// One a shard.
 pub(super) struct GrpcConnector {
+    net: Net,
     options: TransportOptions,
     reasons: Reasons,
     pool: RefCell<BTreeMap<usize, Vec<Rc<Connection>>>>,
@@ -119,14 +120,14 @@ impl Connection {
 
 /// TCP, HTTP/2 preface, and one ping, so that the peer's settings are known and the peer is known to speak HTTP/2.
 async fn dial(to: &Dial, connector: &GrpcConnector, closed: &Rc<Cell<bool>>) -> Result<Ready, FailureCause> {
-    let GrpcConnector { options, reasons, .. } = connector;
+    let GrpcConnector { net, options, reasons, .. } = connector;
     let address = to.address;
     let failed = |cause, said: String| {
         reasons.note(cause, &to.service.connection, || said);
         cause
     };
     let of_handshake = |error: &h2::Error| failed(cause::of_h2_handshake(error), cause::chain(error));
-    let socket = Socket::connect(address).await.map_err(|e| cause::of_dial(&e))?;
+    let socket = Socket::connect(net, address).await.map_err(|e| cause::of_dial(&e))?;
     let carrier = tls::carry(to.endpoint.tls.as_ref(), &socket, Speaks::Grpc).await.map_err(|(cause, said)| failed(cause, said))?;
     let (requests, mut connection) = client::Builder::new()
         .initial_window_size(options.stream_window)
@@ -171,8 +172,8 @@ async fn dial(to: &Dial, connector: &GrpcConnector, closed: &Rc<Cell<bool>>) -> 
 
 impl GrpcConnector {
     /// No connection yet.
-    pub(super) fn new(options: TransportOptions, reasons: Reasons) -> Self {
-        Self { options, reasons, pool: RefCell::default() }
+    pub(super) fn new(net: Net, options: TransportOptions, reasons: Reasons) -> Self {
+        Self { net, options, reasons, pool: RefCell::default() }
     }
 
     /// The least loaded connection; a new one while there are fewer than wanted, or when all are full.

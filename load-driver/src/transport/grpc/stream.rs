@@ -76,8 +76,18 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Stream, FailureCause> {
     let place = Rc::new(place);
     let link = GrpcLink { outbound: Rc::clone(&outbound), channel: Rc::clone(&channel), socket, own, _place: Rc::clone(&place) };
     let state = State::Head(response);
-    let inbound =
-        GrpcInbound { outbound, channel, state, partial: BytesMut::new(), told: false, report: None, service, reasons, _place: place };
+    let inbound = GrpcInbound {
+        outbound,
+        channel,
+        state,
+        partial: BytesMut::new(),
+        in_order: false,
+        told: false,
+        report: None,
+        service,
+        reasons,
+        _place: place,
+    };
     Ok(Stream { link: Box::new(link), inbound: Box::new(inbound), fresh })
 }
 
@@ -233,7 +243,9 @@ struct GrpcInbound {
     state: State,
     /// The beginning of a message that came in pieces.
     partial: BytesMut,
-    /// The dialect knows that the stream is over.
+    /// The server ended the stream, and said `OK`.
+    in_order: bool,
+    /// The dialect knows that.
     told: bool,
     /// Heard, and not told yet.
     report: Option<Box<OrcaLoadReport>>,
@@ -280,6 +292,10 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+fn is_ok(headers: &HeaderMap) -> bool {
+    headers.get("grpc-status").is_some_and(|code| code == "0")
+}
+
 /// What the trailers say; none are an end without a status.
 fn status(trailers: Option<&HeaderMap>) -> FailureCause {
     let Some(code) = trailers.and_then(|t| t.get("grpc-status")) else { return FailureCause::Eof };
@@ -324,6 +340,7 @@ impl GrpcInbound {
                     self.report = orca::report(head.headers());
                     self.channel.borrow_mut().named(head.headers());
                     if let Some(cause) = refusal(&head) {
+                        self.in_order = is_ok(head.headers());
                         self.reasons.note(cause, &self.service.connection, || told(Some(head.status()), head.headers()));
                         self.state = State::Over(cause);
                         continue;
@@ -347,6 +364,7 @@ impl GrpcInbound {
                     let trailers = ready!(body.poll_trailers(cx)).map_err(|e| cause::of_h2(&e))?;
                     self.report = trailers.as_ref().and_then(orca::report);
                     let cause = status(trailers.as_ref());
+                    self.in_order = trailers.as_ref().is_some_and(is_ok);
                     if let (Some(trailers), true) = (&trailers, cause != FailureCause::Eof) {
                         self.reasons.note(cause, &self.service.connection, || told(None, trailers));
                     }
@@ -403,14 +421,14 @@ impl Inbound for GrpcInbound {
                 Ok(Piece::Head) => {}
                 Ok(Piece::Report(report)) => return Poll::Ready(Received::Report(report)),
                 Err(cause) => {
-                    // A dialect without a word for goodbye says it now, once.
+                    // A dialect without a word for goodbye says it now, once. That the connection broke is nobody's goodbye.
                     let told = std::mem::replace(&mut self.told, true);
                     if cause == FailureCause::Protocol {
                         self.reasons.note(cause, &self.service.connection, || BROKEN.to_owned());
                     }
                     self.state = State::Over(cause);
                     let mut channel = self.channel.borrow_mut();
-                    if cause == FailureCause::Eof && !told {
+                    if self.in_order && !told {
                         channel.closed(0);
                     }
                     if !channel.has_events() {
