@@ -1,12 +1,15 @@
 //! `checkpoint.json`: the summary so far, and what another driver needs to go on should this one be killed.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use proto::time::Micros;
 use serde::{Deserialize, Serialize};
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use super::{Job, controller::Run, finish};
 use crate::{
@@ -72,6 +75,8 @@ impl State {
 pub(super) struct Checkpoints {
     every: Option<Duration>,
     next: Micros,
+    /// On its way to the disk, on a thread of its own: a disk that is busy takes seconds, and the run must not wait for it.
+    writing: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Checkpoints {
@@ -81,18 +86,42 @@ impl Checkpoints {
             Some(span) => Some(span.0).filter(|span| !span.is_zero()),
             None => (stops_at - Micros::ZERO >= LONG).then_some(EVERY),
         };
-        Self { every, next: Micros::ZERO }
+        Self { every, next: Micros::ZERO, writing: None }
     }
 
-    /// One is due; the first is at once, so that even a driver that is killed early leaves something to go on from.
+    /// One is due; the first is at once, so that even a driver that is killed early leaves something to go on from. As long as the last one is not
+    /// written, the next one waits.
     fn due(&mut self, now: Micros) -> bool {
         let Some(every) = self.every.filter(|_| now >= self.next) else { return false };
+        if let Some(writing) = &mut self.writing {
+            let Some(written) = writing.now_or_never() else { return false };
+            self.writing = None;
+            complain(written);
+        }
         self.next = now + every;
         true
     }
+
+    fn write(&mut self, path: PathBuf, contents: Vec<u8>) {
+        self.writing = Some(spawn_blocking(move || write_whole(&path, &contents)));
+    }
+
+    /// None is under way any more.
+    pub(super) async fn finish(&mut self) {
+        if let Some(writing) = self.writing.take() {
+            complain(writing.await);
+        }
+    }
 }
 
-/// Writes one when it is due. That it cannot be written costs the checkpoint, not the run, and is said.
+/// That it cannot be written costs the checkpoint, not the run, and is said.
+fn complain(written: Result<io::Result<()>, JoinError>) {
+    if let Err(error) = written.map_err(io::Error::other).flatten() {
+        tracing::error!("failed to write {CHECKPOINT}: {error}");
+    }
+}
+
+/// Writes one when it is due.
 pub(super) fn take(run: &mut Run, reporters: &mut Reporters) {
     let now = run.clock.now();
     if run.open.is_empty() || !run.checkpoints.due(now) {
@@ -101,12 +130,13 @@ pub(super) fn take(run: &mut Run, reporters: &mut Reporters) {
     // All that is in the totals is in the log as well.
     let closed = run.registry.finish();
     run.seconds_closed(&closed, reporters);
-    if let Err(error) = write(run, now) {
-        tracing::error!("failed to write {}: {error}", run.job.out.join(CHECKPOINT).display());
+    match contents(run, now) {
+        Ok(contents) => run.checkpoints.write(run.job.out.join(CHECKPOINT), contents),
+        Err(error) => tracing::error!("failed to make {CHECKPOINT}: {error}"),
     }
 }
 
-fn write(run: &mut Run, now: Micros) -> std::io::Result<()> {
+fn contents(run: &Run, now: Micros) -> io::Result<Vec<u8>> {
     let at = run.job.from() + (now - Micros::ZERO);
     let proven = run.ledger.proven();
     let status = match proven.as_slice() {
@@ -137,7 +167,7 @@ fn write(run: &mut Run, now: Micros) -> std::io::Result<()> {
     let mut summary = build::summary(&run.registry, &funnels, known, &reasons);
     summary.unfinished = true;
     let mut totals = Vec::new();
-    wire::write_event(&mut totals, EngineEvent::Interval(run.registry.totals())).map_err(std::io::Error::other)?;
+    wire::write_event(&mut totals, EngineEvent::Interval(run.registry.totals())).map_err(io::Error::other)?;
     let state = State {
         format: FORMAT,
         at,
@@ -156,10 +186,10 @@ fn write(run: &mut Run, now: Micros) -> std::io::Result<()> {
     };
     let mut value = serde_json::to_value(&summary)?;
     value["resume"] = serde_json::to_value(&state)?;
-    write_whole(&run.job.out.join(CHECKPOINT), &serde_json::to_vec(&value)?)
+    Ok(serde_json::to_vec(&value)?)
 }
 
-fn logs(folder: &Path) -> std::io::Result<Vec<(String, u64)>> {
+fn logs(folder: &Path) -> io::Result<Vec<(String, u64)>> {
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(hlog::parts(folder)?.iter().map(|(path, bytes)| (name(path), *bytes)).collect())
 }

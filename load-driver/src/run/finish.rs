@@ -122,6 +122,7 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
     }
     baseline::judge(&run.job, &mut summary, &reasons);
     let lost = complain(&reporters.emit(Event::Finished(&summary)));
+    run.checkpoints.finish().await;
     if !lost {
         // The summary takes its place.
         let _ = std::fs::remove_file(run.job.out.join(CHECKPOINT));
