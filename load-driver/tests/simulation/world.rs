@@ -204,7 +204,11 @@ impl World<'_> {
             return Err(format!("irregular: {:?}", verdict.irregular));
         }
         if self.honest {
-            let proven = verdict.judgement == Judgement::Agree || (verdict.judgement == Judgement::Unverified && self.unseen);
+            // Of a process that counted nothing it is not proven that it should have, where its sessions were accepted by the driver's word alone.
+            let nothing =
+                |host: &SharedHost| host.borrow().process.as_ref().is_some_and(|process| process.shared.sessions.snapshot().started == 0);
+            let unproven = self.unseen || verdict.in_doubt.total > 0 && self.hosts.iter().any(nothing);
+            let proven = verdict.judgement == Judgement::Agree || (verdict.judgement == Judgement::Unverified && unproven);
             if !proven {
                 let blamed: Vec<_> = driver.sessions.iter().filter(|(_, events)| is_blamed(&verdict, events)).collect();
                 return Err(format!("a false alarm: {:?} {:#?} {:?}\n{blamed:#?}", verdict.judgement, verdict.findings, verdict.notes));
