@@ -174,6 +174,21 @@ fn a_timeout_is_forgotten() {
 }
 
 #[test]
+fn a_session_that_ended_is_there_again_under_its_old_name() {
+    let backend = Backend::with(&["resurrect=0.5"], Some(4));
+    let ids: Vec<String> = backend.admit(4).iter().map(LiveSession::id).collect();
+    assert_eq!((backend.active(), backend.strikes("resurrect"), backend.sessions.snapshot().started), (2, 2, 6));
+    let ended: Vec<String> = backend.sessions.ends(0, 10).ends.into_iter().map(|end| end.session_id).collect();
+    assert_eq!(ended, ids, "each end is counted and logged once");
+    let listed = backend.sessions.listing("", 10).unwrap().sessions;
+    let listed: Vec<_> = listed.iter().map(|row| (row.session_id.as_str(), &*row.client_ref)).collect();
+    assert_eq!(listed, [(ids[0].as_str(), "c-0"), (ids[2].as_str(), "c-2")]);
+    let more = backend.admit(2);
+    assert!(backend.sessions.admit("c").is_err(), "they hold their places");
+    drop(more);
+}
+
+#[test]
 fn defects_of_several_kinds_do_not_disturb_each_other() {
     let backend = Backend::with(&["ghost=0.1", "forget_on_timeout=0.1", "ghost=0.5"], None);
     for session in backend.admit(10) {

@@ -84,6 +84,7 @@ impl Heard {
             EngineEvent::Fatal { message } => panic!("{message}"),
             EngineEvent::Ready
             | EngineEvent::Struck { .. }
+            | EngineEvent::Storm { .. }
             | EngineEvent::Said { .. }
             | EngineEvent::Interval(_)
             | EngineEvent::Voice(_) => {}
@@ -93,7 +94,7 @@ impl Heard {
     /// Without what every session begins with, and without what the backends called it.
     fn lives(&self) -> Vec<Vec<String>> {
         let word = |entry: &LedgerEntry| match &entry.event {
-            LedgerEvent::Scheduled { .. } | LedgerEvent::Forced { .. } => None,
+            LedgerEvent::Scheduled { .. } | LedgerEvent::Forced { .. } | LedgerEvent::Deaf { .. } | LedgerEvent::Raced => None,
             LedgerEvent::Attempted { backend, .. } => Some(backend.map_or("front".to_owned(), |index| index.to_string())),
             LedgerEvent::Retried { cause } => Some(format!("Retried {cause:?}")),
             LedgerEvent::Accepted { .. } => Some("Accepted".to_owned()),

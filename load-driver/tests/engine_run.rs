@@ -39,7 +39,11 @@ struct Heard {
 impl Heard {
     fn hear(&mut self, event: EngineEvent, watermarks: &mut BTreeMap<usize, u64>) {
         match event {
-            EngineEvent::Struck { .. } | EngineEvent::Ready | EngineEvent::Said { .. } | EngineEvent::Voice(_) => {}
+            EngineEvent::Struck { .. }
+            | EngineEvent::Storm { .. }
+            | EngineEvent::Ready
+            | EngineEvent::Said { .. }
+            | EngineEvent::Voice(_) => {}
             EngineEvent::Ledger { shard, entries, complete_to_us } => {
                 let watermark = watermarks.entry(shard).or_default();
                 for entry in entries {

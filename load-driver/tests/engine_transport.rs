@@ -2,7 +2,7 @@
 
 mod engine_support;
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{cell::Cell, future::poll_fn, rc::Rc, task::Poll, time::Duration};
 
 use agent_server::runtime::wire::Parked;
 use bytes::BytesMut;
@@ -66,6 +66,51 @@ async fn a_websocket_session_from_start_to_goodbye() {
         agent.await.expect("the peer saw an orderly close");
     })
     .await;
+}
+
+/// Who does not read still writes; what came meanwhile is there when it reads again.
+#[tokio::test]
+async fn a_slow_reader_writes_on_and_loses_nothing() {
+    for protocol in PROTOCOLS {
+        local(async {
+            let listener = listener().await;
+            let dial = dial(&listener);
+            let (heard, seen) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+            let (count, counted) = (Rc::clone(&heard), Rc::clone(&seen));
+            spawn_local(async move {
+                if protocol == Protocol::Grpc {
+                    let socket = listener.accept().await.expect("a dial").0;
+                    let _ = serve_h2(socket, 100, move |request, respond| agent_that_counts(request, respond, Rc::clone(&count))).await;
+                } else {
+                    let mut peer = accept_ws(&listener).await;
+                    while let Some(Ok(Message::Binary(bytes))) = peer.next().await {
+                        count.set(count.get() + 1);
+                        peer.send(Message::Binary(encode(answer(&decode(bytes)).expect("an answer")))).await.expect("sends");
+                    }
+                }
+            });
+            let mut stream = connector(protocol, TransportOptions::default()).open(dial).await.expect("opens");
+            stream.link.send(start()).expect("sent");
+            assert_eq!(event(&mut stream).await, accepted());
+            for sequence in 0..50 {
+                stream.link.send(audio(sequence)).expect("sent");
+                while heard.get() < sequence + 2 {
+                    poll_fn(|cx| {
+                        stream.inbound.poll_unread(cx);
+                        Poll::Ready(())
+                    })
+                    .await;
+                    tokio::task::yield_now().await;
+                }
+            }
+            counted.set(heard.get());
+            for sequence in 0..50 {
+                assert_eq!(event(&mut stream).await, ServerEvent::Ack { sequence });
+            }
+            assert_eq!(seen.get(), 51, "all of it was heard before any of the answers was read");
+        })
+        .await;
+    }
 }
 
 /// A default tonic server lets streams beyond its limit wait for ever, and the client sees nothing.

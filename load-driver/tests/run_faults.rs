@@ -40,6 +40,7 @@ fn faults_on_processes_are_made_marked_and_end() {
 ";
     let done = Run::of(&format!("{PROFILE}{faults}")).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
+    assert_eq!(done.off(), (0, 0, 0.0, 0.0), "{}", done.shown());
     for (kind, struck) in [("stop", 1), ("drain", 1), ("kill_backend", 1)] {
         let row = row(&done, kind);
         assert_eq!((&row["struck"], &row["skipped"]), (&Value::from(struck), &Value::Null), "{row}");
@@ -69,6 +70,7 @@ fn a_run_that_ends_within_a_fault_leaves_nothing_stopped() {
         "  - {at: 7s, kind: stop, duration: 1h, target: {backend: 0}}\n  - {at: 1s, kind: kill_backend, every: 3s, target: {backend: 2}}\n";
     let done = Run::of(&format!("{PROFILE}{faults}")).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
+    assert_eq!(done.off(), (0, 0, 0.0, 0.0), "{}", done.shown());
     assert!(row(&done, "stop")["ended_s"].is_number(), "{}", done.shown());
     let kills = done.at("/faults").as_array().expect("a list").iter().filter(|row| row["kind"] == "kill_backend").count();
     assert_eq!(kills, 3, "at 1 s, 4 s and 7 s");
@@ -79,6 +81,7 @@ fn the_worker_of_a_scenario_can_be_stopped() {
     let faults = "  - {at: 2s, kind: stop, duration: 1s, target: {scenario: grpc}}\n";
     let done = Run::of(&format!("{PROFILE}{faults}")).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
+    assert_eq!(done.off(), (0, 0, 0.0, 0.0), "{}", done.shown());
     assert_eq!(row(&done, "stop")["struck"], 1);
     // The driver was not stopped with it: the other scenario had its sessions meanwhile.
     assert!(done.scenario("websocket")["funnel"]["completed"].as_u64() > Some(50), "{}", done.shown());

@@ -68,6 +68,7 @@ fn funnel(done: &Done, scenario: &str, what: &str) -> u64 {
 #[track_caller]
 fn agrees(done: &Done) {
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
+    assert_eq!(done.off(), (0, 0, 0.0, 0.0), "{}", done.shown());
     for scenario in ["grpc-calm", "ws-calm"] {
         assert_eq!(funnel(done, scenario, "failed"), 0, "{scenario}: {}", done.shown());
         assert!(funnel(done, scenario, "completed") >= 3, "{scenario}: {}", done.shown());

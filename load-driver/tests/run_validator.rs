@@ -74,6 +74,7 @@ scenarios:
 thresholds:
   # Kills, refusals and deadlines are what the plan asks for: nothing else may go wrong.
   sessions_failed: ['rate==0']
+  drift_max: ['value<1000']
 ";
 
 /// Sessions of each kind of end and protocol: 6 a second for a second.
@@ -99,6 +100,8 @@ fn a_backend_that_counts_right_is_met_with_silence() {
             assert_eq!(*row, Row { name, killed, detected, written_off, ghosts: 0, false_capacity: 0 });
         }
     }
+    assert_eq!(done.off(), (0, 0, 0.0, 0.0));
+    assert_eq!(done.count("/counters/ghost_ages/seen/count"), 0);
     let funnel = |scenario: &str, step: &str| done.scenario(scenario)["funnel"][step].as_u64().expect("a count");
     assert_eq!(funnel("rejects-grpc", "refused_as_planned") + funnel("rejects-websocket", "refused_as_planned"), 20, "{}", done.shown());
     assert_eq!(funnel("overtime-grpc", "requested") + funnel("overtime-websocket", "requested"), 8);
@@ -107,13 +110,20 @@ fn a_backend_that_counts_right_is_met_with_silence() {
 /// Runs against backends that count wrongly: the verdict is this defect and no other. Gives its size, and how often it struck.
 #[track_caller]
 fn caught(defect: &str, rate: &str) -> (u64, u64, Done) {
-    let done = Run::of(FORCED_KILL).with("--defect").with(&format!("{defect}={rate}")).finish().exits(98).says(defect);
+    let (size, done) = named(defect, rate, defect);
+    (size, done.strikes(defect), done)
+}
+
+/// As [`caught`], where the finding has a name of its own.
+#[track_caller]
+fn named(defect: &str, rate: &str, finding: &str) -> (u64, Done) {
+    let done = Run::of(FORCED_KILL).with("--defect").with(&format!("{defect}={rate}")).finish().exits(98).says(finding);
     let findings = done.findings();
     let [(name, size)] = findings[..] else { panic!("not one finding: {findings:?}\n{}", done.shown()) };
-    assert_eq!(name, defect, "{}", done.shown());
+    assert_eq!(name, finding, "{}", done.shown());
     let strikes = done.strikes(defect);
     assert!(strikes >= 3, "{defect} struck {strikes} times: that proves little");
-    (size, strikes, done)
+    (size, done)
 }
 
 #[track_caller]
@@ -128,11 +138,22 @@ fn ghosts_are_caught_and_sized() {
     let done = caught_and_sized("ghost", "0.1");
     let in_rows: u64 = done.rows().iter().map(|row| row.ghosts).sum();
     assert_eq!(in_rows, done.strikes("ghost"), "{:?}", done.rows());
+    // Each is seen once when its window is over, and stays. They are on one backend, above what is live.
+    let (most, least, ghost_s, false_s) = done.off();
+    assert_eq!((most, least, false_s), (done.strikes("ghost") as i64, 0, 0.0), "{}", done.shown());
+    assert!(ghost_s > 0.0, "{}", done.shown());
+    for moment in ["seen", "still"] {
+        assert_eq!(done.count(&format!("/counters/ghost_ages/{moment}/count")), done.strikes("ghost"), "{}", done.shown());
+    }
+    assert!(done.at("/counters/ghost_ages/seen/p50_s").as_f64().is_some_and(|s| s >= 2.0), "{}", done.shown());
 }
 
 #[test]
 fn double_decrements_are_caught_and_sized() {
-    caught_and_sized("double_decrement", "0.05");
+    let done = caught_and_sized("double_decrement", "0.05");
+    let (most, least, ghost_s, false_s) = done.off();
+    assert_eq!((most, least, ghost_s), (0, -(done.strikes("double_decrement") as i64), 0.0), "{}", done.shown());
+    assert!(false_s > 0.0, "{}", done.shown());
 }
 
 #[test]
@@ -149,6 +170,14 @@ fn late_decrements_are_caught_and_sized() {
 #[test]
 fn forgotten_timeouts_are_caught_and_sized() {
     caught_and_sized("forget_on_timeout", "0.25");
+}
+
+/// Counted as ended, and there again.
+#[test]
+fn sessions_that_come_back_are_caught_and_sized() {
+    let done = named("resurrect", "0.05", "resurrection");
+    let (most, least, _, _) = done.1.off();
+    assert_eq!((done.0, most, least), (done.1.strikes("resurrect"), done.0 as i64, 0), "{}", done.1.shown());
 }
 
 /// A torn snapshot shows only when something ended between its halves.

@@ -54,6 +54,16 @@ fn predictions_are_for_runs() {
 }
 
 #[test]
+fn faults_are_left_out_and_that_is_said() {
+    let with = format!("{SMALL}faults: [{{at: 5s, kind: tcp_rst, fraction: 0.5}}]\n");
+    let (plain, with) = (Folder::of(SMALL), Folder::of(&with));
+    let (one, other) = (plain.simulate(&[]), with.simulate(&[]));
+    assert_eq!((one.status.code(), other.status.code()), (Some(0), Some(0)), "{}", text(&other.stderr));
+    assert!(!text(&one.stderr).contains("faults") && text(&other.stderr).contains("makes no faults"), "{}", text(&other.stderr));
+    assert_eq!(one.stdout, other.stdout);
+}
+
+#[test]
 fn a_second_run_prints_the_same_bytes_and_another_seed_others() {
     let folder = Folder::of(SMALL);
     let first = folder.simulate(&["--json", "a.json"]);

@@ -316,6 +316,7 @@ impl World {
                 Action::Count(counter, by) => self.recorder.count(scenario, counter, by),
                 Action::Voice(_) | Action::Explain(..) => {}
                 Action::Resume(_) => panic!("no session of this day is taken up again"),
+                Action::Race => panic!("no fault strikes this day"),
                 Action::Force(kind) => {
                     if matches!(kind, EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::HalfOpen) {
                         self.log(index, now, LedgerEvent::Forced { kind });

@@ -248,7 +248,7 @@ pub struct ServeArgs {
     #[serde(with = "duration_text", skip_serializing_if = "Option::is_none")]
     pub report_cost_memory: Option<Duration>,
 
-    /// Counts wrongly on purpose: KIND=RATE, repeatable (ghost, `double_decrement`, `decrement_on_reject`, `late_decrement`, `torn_snapshot`, `forget_on_timeout`)
+    /// Counts wrongly on purpose: KIND=RATE, repeatable (ghost, `double_decrement`, `decrement_on_reject`, `late_decrement`, `torn_snapshot`, `forget_on_timeout`, `resurrect`)
     #[arg(long, env = "AGENT_SERVER_DEFECT", value_name = "KIND=RATE", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub defect: Vec<String>,

@@ -239,7 +239,8 @@ impl Socket {
                     // A pong comes by itself and is noted as heard; a ping that cannot be written fails with the next message.
                     self.broken |= Pin::new(&mut self.stream).start_send(Message::Ping(Bytes::new())).is_err();
                 }
-                heard + interval + limit
+                // Looked at again before its deadline: once it is answered the next is due, and that one must have its whole time too.
+                (now + interval).min(heard + interval + limit)
             };
             if self.peer.check(interval + limit).is_err() {
                 if !self.broken {

@@ -25,6 +25,8 @@ pub enum DefectKind {
     TornSnapshot,
     /// An end by timeout is never counted.
     ForgetOnTimeout,
+    /// A session whose end was counted is live again, under its old name and for ever: something that was late wrote it anew.
+    Resurrect,
 }
 
 impl DefectKind {
@@ -37,6 +39,7 @@ impl DefectKind {
             Self::LateDecrement { .. } => "late_decrement",
             Self::TornSnapshot => "torn_snapshot",
             Self::ForgetOnTimeout => "forget_on_timeout",
+            Self::Resurrect => "resurrect",
         }
     }
 
@@ -48,6 +51,7 @@ impl DefectKind {
             Self::LateDecrement { after: DEFAULT_LATENESS },
             Self::TornSnapshot,
             Self::ForgetOnTimeout,
+            Self::Resurrect,
         ];
         all.into_iter().find(|kind| kind.name() == name)
     }
@@ -70,7 +74,7 @@ pub enum ParseDefectError {
     NoRate(String),
     /// Not in the list.
     #[error(
-        "unknown defect '{0}': there are ghost, double_decrement, decrement_on_reject, late_decrement, torn_snapshot and forget_on_timeout"
+        "unknown defect '{0}': there are ghost, double_decrement, decrement_on_reject, late_decrement, torn_snapshot, forget_on_timeout and resurrect"
     )]
     UnknownKind(String),
     /// Not a share.
@@ -124,7 +128,9 @@ mod tests {
 
     #[test]
     fn every_kind_parses_and_prints() {
-        for text in ["ghost=0.02", "double_decrement=1", "decrement_on_reject=0.5", "torn_snapshot=0.1", "forget_on_timeout=0.25"] {
+        for text in
+            ["ghost=0.02", "double_decrement=1", "decrement_on_reject=0.5", "torn_snapshot=0.1", "forget_on_timeout=0.25", "resurrect=0.5"]
+        {
             assert_eq!(text.parse::<Defect>().unwrap().to_string(), text);
         }
         for (text, shown) in [
@@ -153,6 +159,7 @@ mod tests {
             ("ghost=inf", "no share"),
             ("ghost=1e-12", "no share"),
             ("ghost=0.1:5s", "takes no duration"),
+            ("resurrect=0.1:5s", "takes no duration"),
             ("late_decrement=0.1:", "not understood"),
             ("late_decrement=0.1:5", "not understood"),
             ("late_decrement=0.1:s", "not understood"),

@@ -102,6 +102,13 @@ impl Meddler for Defects {
                 sessions.count_false_end(entry, phase, Outcome::Cancelled);
                 counted
             }
+            Fate::Undone => {
+                let counted = sessions.count_end(entry, outcome, now);
+                if counted {
+                    sessions.count_false_return(entry);
+                }
+                counted
+            }
             Fate::Withheld => state.withheld.insert(entry.number()),
             Fate::Late(after) => {
                 let due = now.saturating_add(after.as_micros() as u64);

@@ -19,6 +19,8 @@ pub enum Fate {
     Withheld,
     /// So much later.
     Late(Duration),
+    /// As it should be, and then the session is there again.
+    Undone,
 }
 
 /// The defects of a server and how far each has come.
@@ -53,13 +55,14 @@ impl Fates {
         let struck = self.strike(|kind| match kind {
             DefectKind::Ghost | DefectKind::LateDecrement { .. } => outcome == Outcome::Cancelled,
             DefectKind::ForgetOnTimeout => outcome == Outcome::TimedOut,
-            DefectKind::DoubleDecrement => true,
+            DefectKind::DoubleDecrement | DefectKind::Resurrect => true,
             DefectKind::DecrementOnReject | DefectKind::TornSnapshot => false,
         });
         match struck {
             Some(DefectKind::Ghost | DefectKind::ForgetOnTimeout) => Fate::Withheld,
             Some(DefectKind::LateDecrement { after }) => Fate::Late(after),
             Some(DefectKind::DoubleDecrement) => Fate::CountedTwice,
+            Some(DefectKind::Resurrect) => Fate::Undone,
             Some(DefectKind::DecrementOnReject | DefectKind::TornSnapshot) | None => Fate::Counted,
         }
     }

@@ -8,6 +8,9 @@ use super::Outcome;
 
 /// Ends kept; older ones are lost to the listing, never to the counters.
 pub const ENDS_KEPT: usize = 65_536;
+/// And no longer than so many microseconds, once others follow: whoever follows the ends looks every few seconds, and a log that takes an hour to
+/// fill would look like a leak for so long.
+pub const KEPT_FOR_US: u64 = 5 * 60 * 1_000_000;
 /// Longest page.
 pub const MAX_PAGE: usize = 4_096;
 
@@ -61,7 +64,7 @@ struct Row {
 }
 
 impl EndLog {
-    /// Keeps the last `kept` ends; memory grows as they come.
+    /// Keeps the last `kept` ends, if they are no older than [`KEPT_FOR_US`]; memory grows as they come.
     pub fn new(kept: usize) -> Self {
         Self { kept: kept.max(1), ring: Mutex::default() }
     }
@@ -70,7 +73,8 @@ impl EndLog {
     pub fn push(&self, number: Option<u64>, client_ref: Arc<str>, outcome: Outcome, at_us: u64) {
         let row = Row { number, client_ref, outcome, at_us };
         let mut ring = self.ring.lock();
-        if ring.rows.len() == self.kept {
+        let stale = |row: &Row| row.at_us.saturating_add(KEPT_FOR_US) < at_us;
+        while ring.rows.len() >= self.kept || ring.rows.front().is_some_and(stale) {
             ring.rows.pop_front();
             ring.oldest += 1;
         }
@@ -147,6 +151,16 @@ mod tests {
         assert_eq!(log.next(), 10);
         let page = log.page(0, 100);
         assert_eq!((seqs(&page), page.oldest, page.next), (vec![6, 7, 8, 9], 6, 10));
+    }
+
+    #[test]
+    fn what_nobody_reads_for_minutes_is_dropped_when_others_follow() {
+        let log = log_of(100, 3);
+        log.push(Some(3), "late".into(), Outcome::Completed, KEPT_FOR_US + 10);
+        let page = log.page(0, 100);
+        assert_eq!((seqs(&page), page.oldest), (vec![1, 2, 3], 1), "the first was a moment too old");
+        log.push(Some(4), "later".into(), Outcome::Completed, 3 * KEPT_FOR_US);
+        assert_eq!(seqs(&log.page(0, 100)), [4]);
     }
 
     #[test]

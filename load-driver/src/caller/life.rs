@@ -31,7 +31,11 @@ impl Caller {
             output: service.output,
             tools: self.plan.tools(),
             turns: TurnTaking { detect: service.agent.turn_detection != TurnDetection::None, ..TurnTaking::default() },
-            max_duration_ms: 0,
+            // Rounded up, so that it is not heard of before its time.
+            max_duration_ms: match self.dies_at {
+                Micros::NEVER => 0,
+                at => u32::try_from(at.since(now).as_millis()).map_or(u32::MAX, |ms| ms.saturating_add(1)),
+            },
             default_duration_ms: 0,
             idle_timeout_ms: 0,
             warning_ms: 0,
@@ -137,6 +141,38 @@ impl Caller {
                 self.end(Finish::Forced(kind), false, now, out);
             }
         }
+    }
+
+    /// The session is cut this way now, whatever the plan had in mind. False when there is none to be cut: it is not there yet, or says goodbye.
+    pub fn cut(&mut self, kind: EndKind, now: Micros, out: &mut Vec<Action>) -> bool {
+        self.strike(Action::Force(kind), kind, now, out)
+    }
+
+    /// As [`Self::cut`], by a cancel and a disconnect at once.
+    pub fn race(&mut self, now: Micros, out: &mut Vec<Action>) -> bool {
+        self.strike(Action::Race, EndKind::Cancel, now, out)
+    }
+
+    fn strike(&mut self, action: Action, kind: EndKind, now: Micros, out: &mut Vec<Action>) -> bool {
+        self.advance(now, out);
+        if !matches!(self.life, Life::Live | Life::Doomed(_)) {
+            return false;
+        }
+        self.stay();
+        self.fall_silent(now, out);
+        out.push(action);
+        self.end(Finish::Forced(kind), false, now, out);
+        true
+    }
+
+    /// What is left of the session's length, where it has one.
+    pub fn left(&self, now: Micros) -> Option<Duration> {
+        let left = |length| match self.deadline {
+            Micros::NEVER if self.ending => Duration::ZERO,
+            Micros::NEVER => length,
+            deadline => deadline.since(now),
+        };
+        self.plan.length.map(left)
     }
 
     pub(super) fn say_goodbye(&mut self, now: Micros, out: &mut Vec<Action>) {

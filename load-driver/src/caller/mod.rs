@@ -11,6 +11,7 @@
 //! | starting | stop | goodbye on acceptance; **failed** (aborted) at the stop's deadline |
 //! | live | length over or stop, between turns; a turn ends after either; conversation over; stop's deadline | sends `End`; leaving |
 //! | live | planned end of an abrupt kind: length over, in mid-turn too, or conversation over | `Force`; **ended** (forced) |
+//! | live | struck by a fault of the timeline | `Force` or `Race`; **ended** (forced) |
 //! | live | planned end by a kill | talks on, from the top of the conversation if need be, until closed |
 //! | live | fatal error | says nothing more; leaving |
 //! | live | `GoingAway` | says goodbye between turns, or when the time that is left is nearly over; turns that were still due are missed |
@@ -84,6 +85,8 @@ pub enum Action {
     Send(ClientEvent),
     /// End the stream this way now (abrupt kinds; for graceful the caller sends `End` itself and waits for the answer).
     Force(EndKind),
+    /// End the stream by a cancel and a disconnect at once.
+    Race,
     /// Stop waiting: cut the stream. Not sent when the server ended the session in order: then it closes the stream itself.
     Drop,
     /// Into the histograms.
@@ -122,6 +125,8 @@ enum Life {
 pub struct Caller {
     plan: SessionPlan,
     dialed: Micros,
+    /// A deadline of the backend's is asked for that falls on this time; [`Micros::NEVER`] is none.
+    dies_at: Micros,
     life: Life,
     /// Of the state of life: start timeout, planned end, longest wait for the goodbye.
     deadline: Micros,
@@ -184,6 +189,7 @@ impl Caller {
     pub fn new(plan: SessionPlan, now: Micros) -> Self {
         Self {
             dialed: now,
+            dies_at: Micros::NEVER,
             life: Life::Dialling,
             deadline: now + plan.scenario.start_timeout,
             stop_by: Micros::NEVER,
@@ -217,6 +223,21 @@ impl Caller {
         if self.life == Life::Dialling {
             self.start(fresh, now, out);
         }
+    }
+
+    /// The backend is to be asked for a deadline at this time. Before the start.
+    pub fn dies_at(&mut self, at: Micros) {
+        self.dies_at = at;
+    }
+
+    /// It is there, and neither over nor on its way out.
+    pub fn live(&self) -> bool {
+        self.life == Life::Live
+    }
+
+    /// The caller does not read for a while: what it hears, and when, says nothing of the backend.
+    pub fn on_deafness(&mut self) {
+        self.watch.excuse();
     }
 
     /// All that the driver itself came too late since the run began, microseconds: what arrives late for that is not the backend's fault.

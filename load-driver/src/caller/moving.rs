@@ -64,7 +64,7 @@ impl Caller {
         let planned = self.next.as_ref().map(|next| (self.turn_number.wrapping_sub(1), next.at));
         // What was under way is not said again.
         let Some((turn, at)) = planned.or_else(|| self.upcoming(now, now).map(|next| (self.turn_number, next.at))) else { return };
-        let length = self.plan.length.map(|length| if self.deadline == Micros::NEVER { length } else { self.deadline.since(now) });
+        let length = self.left(now);
         self.rest = Some(Box::new(Rest { turn, at, length }));
     }
 

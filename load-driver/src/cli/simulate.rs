@@ -158,6 +158,9 @@ fn compare(args: &SimulateArgs, profile: &Profile, defects: &[Defect], metrics: 
 
 fn run_all(args: &SimulateArgs, profile: &Profile, defects: &[Defect]) -> Result<Vec<(Made, Simulated)>, Failure> {
     let policies = policies(args, profile)?;
+    if !profile.faults.is_empty() {
+        note("the simulator makes no faults: `faults` of the profile are left out");
+    }
     let simulation = Simulation::new(profile, defects).map_err(|SimError(error)| Failure::usage(&error))?;
     let one = |policy: Made| {
         let from = system::own_cpu_us();

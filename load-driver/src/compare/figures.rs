@@ -1,6 +1,6 @@
 //! The figures of two runs, one by one.
 
-use std::collections::BTreeMap;
+use std::{borrow::Borrow, collections::BTreeMap};
 
 use super::{
     Kind, Options, Recorded, Row, Verdict, key, quantile,
@@ -162,32 +162,34 @@ fn all_shares(baseline: &Recorded, current: &Recorded, options: Options) -> Vec<
     }
     for counter in SHARES {
         let Some(whole) = whole_of(counter) else { continue };
-        let of = |counts: &BTreeMap<String, u64>| {
-            let n = |counter: Counter| counts.get(counter.name()).copied().unwrap_or(0);
-            Count { events: n(counter), of: n(whole) }
-        };
+        let of = |n: &dyn Fn(Counter) -> u64| Count { events: n(counter), of: n(whole) };
         let spread = spread(a.series.as_ref(), b.series.as_ref(), &of);
-        open.extend(share(key(counter.name(), None), of(&a.counts), of(&b.counts), spread, options));
+        open.extend(share(key(counter.name(), None), of(&|n| count(&a.counts, n)), of(&|n| count(&b.counts, n)), spread, options));
         for (was, is) in &pairs {
-            let is = is.map(|is| of(&is.counts)).unwrap_or_default();
+            let is = is.map(|is| of(&|n| count(&is.counts, n))).unwrap_or_default();
             // Bursts are known of the whole run only.
-            open.extend(share(key(counter.name(), Some(&was.name)), of(&was.counts), is, spread, options));
+            open.extend(share(key(counter.name(), Some(&was.name)), of(&|n| count(&was.counts, n)), is, spread, options));
         }
     }
     open
 }
 
+/// Of a counter, by its name.
+fn count<K: Borrow<str> + Ord>(counts: &BTreeMap<K, u64>, counter: Counter) -> u64 {
+    counts.get(counter.name()).copied().unwrap_or(0)
+}
+
 /// From the series of both runs, at the same times.
-fn spread(baseline: Option<&Series>, current: Option<&Series>, of: &impl Fn(&BTreeMap<String, u64>) -> Count) -> f64 {
+fn spread(baseline: Option<&Series>, current: Option<&Series>, of: &impl Fn(&dyn Fn(Counter) -> u64) -> Count) -> f64 {
     let (Some(baseline), Some(current)) = (baseline, current) else { return 1.0 };
     let width_s = baseline.width_s.max(current.width_s).max(1);
     let mut both: BTreeMap<u64, [Count; 2]> = BTreeMap::new();
     for (which, series) in [baseline, current].into_iter().enumerate() {
         for point in series.points.iter().filter(|point| !point.warmup) {
-            let count = of(&point.counts);
+            let more = of(&|n| count(&point.counts, n));
             let sum = &mut both.entry(point.at_s / width_s).or_default()[which];
-            sum.events += count.events;
-            sum.of += count.of;
+            sum.events += more.events;
+            sum.of += more.of;
         }
     }
     let (a, b): (Vec<Count>, Vec<Count>) = both.into_values().map(|[a, b]| (a, b)).unzip();

@@ -64,6 +64,7 @@ impl Shows {
     pub fn cannot_see(&self) -> Vec<String> {
         let mut all =
             vec!["which sessions: it names none, so that a ghost and a session subtracted twice cancel each other out".to_owned()];
+        all.push("how long ghosts had been over, and whether a session came back after its end: both are drift".to_owned());
         if !self.started {
             all.push("sessions that were never added, once they are over, or were added and subtracted twice (no `started`)".to_owned());
         } else if self.other_traffic {

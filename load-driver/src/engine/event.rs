@@ -1,6 +1,7 @@
 //! What an engine (in this process or in a worker's) tells the controller.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     ledger::LedgerEntry,
@@ -37,6 +38,13 @@ pub enum EngineEvent {
         /// More than before.
         sessions: u64,
     },
+    /// A storm of the timeline: what became of sessions that it cut.
+    Storm {
+        /// Its number.
+        fault: u16,
+        /// Unix microseconds and what happened, in order of time within the shard.
+        steps: Vec<(u64, StormStep)>,
+    },
     /// A worker has its plan and waits for the start of the run.
     Ready,
     /// The shard is done: every lane is over, every session ended.
@@ -49,6 +57,22 @@ pub enum EngineEvent {
         /// Why.
         message: String,
     },
+}
+
+/// What becomes of a session that a storm cuts: it is cut, then dials until it is back, or gives up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StormStep {
+    /// It was cut.
+    Cut,
+    /// It dials.
+    Dials,
+    /// The dial came to nothing.
+    Fails,
+    /// The backend has accepted it.
+    Back,
+    /// It tries no more.
+    GivenUp,
 }
 
 /// One second of one shard.

@@ -9,6 +9,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
@@ -147,6 +148,17 @@ fn tell(core: &mut Core, reasons: &Reasons, events: &Sender<EngineEvent>) -> Res
             Err(TrySendError::Closed(())) => return Err(()),
         }
     }
+    while core.strikes_due() {
+        match events.try_reserve() {
+            Ok(place) => {
+                if let Some(event) = core.take_strikes() {
+                    place.send(event);
+                }
+            }
+            Err(TrySendError::Full(())) => return Ok(()),
+            Err(TrySendError::Closed(())) => return Err(()),
+        }
+    }
     for (due, take) in [
         (core.voice_due(), Core::take_voice as fn(&mut Core) -> EngineEvent),
         (core.ledger_due(), Core::take_ledger),
@@ -173,11 +185,12 @@ async fn settle(core: &RefCell<Core>, clock: Clock) {
 
 async fn send_all(core: &RefCell<Core>, reasons: &Reasons, events: &Sender<EngineEvent>, shard: usize) {
     let said = reasons.any().then(|| EngineEvent::Said { reasons: reasons.take() });
+    let strikes: Vec<EngineEvent> = std::iter::from_fn(|| core.borrow_mut().take_strikes()).collect();
     let last = {
         let mut core = core.borrow_mut();
         [core.take_voice(), core.take_interval(), core.take_ledger(), EngineEvent::Done { shard }]
     };
-    for event in said.into_iter().chain(last) {
+    for event in said.into_iter().chain(strikes).chain(last) {
         // A controller that is gone does not want them.
         let _ = events.send(event).await;
     }
@@ -207,9 +220,17 @@ async fn session(shard: Rc<Shard>, alive: Rc<()>, departure: Departure, connecto
         Err(cause) => return shard.core.borrow_mut().closed(ticket, cause),
     };
     let mut inbound = stream.inbound;
+    let ears = departure.ears;
     let mut flow = shard.core.borrow_mut().connected(ticket, stream.link, stream.fresh);
     while flow == Flow::Continue {
-        let received = poll_fn(|cx| inbound.poll_next(cx)).await;
+        let received = poll_fn(|cx| {
+            if ears.as_ref().is_some_and(|ears| ears.closed(cx)) {
+                inbound.poll_unread(cx);
+                return Poll::Pending;
+            }
+            inbound.poll_next(cx)
+        })
+        .await;
         let mut core = shard.core.borrow_mut();
         if let Received::Event(ServerEvent::Error(error)) = &received {
             let cause = match (error.fatal, core.is_accepted(ticket)) {

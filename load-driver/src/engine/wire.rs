@@ -11,7 +11,7 @@ use hdrhistogram::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{EngineEvent, IntervalReport, ScenarioInterval};
+use super::{EngineEvent, IntervalReport, ScenarioInterval, event::StormStep};
 use crate::{
     ledger::LedgerEntry,
     record::{Counter, Metric, histogram::LIMIT_US},
@@ -54,6 +54,7 @@ enum Head {
     Voice(VoiceNews),
     Said { reasons: Vec<(About, String)> },
     Struck { fault: u16, sessions: u64 },
+    Storm { fault: u16, steps: Vec<(u64, StormStep)> },
     Ready,
     Done { shard: usize },
     Fatal { message: String },
@@ -90,6 +91,7 @@ pub fn write_event(out: &mut impl Write, event: EngineEvent) -> Result<(), WireE
         EngineEvent::Voice(news) => Head::Voice(news),
         EngineEvent::Said { reasons } => Head::Said { reasons },
         EngineEvent::Struck { fault, sessions } => Head::Struck { fault, sessions },
+        EngineEvent::Storm { fault, steps } => Head::Storm { fault, steps },
         EngineEvent::Ready => Head::Ready,
         EngineEvent::Done { shard } => Head::Done { shard },
         EngineEvent::Fatal { message } => Head::Fatal { message },
@@ -161,6 +163,7 @@ fn parse(frame: &[u8]) -> Result<EngineEvent, WireError> {
         Head::Voice(news) => EngineEvent::Voice(news),
         Head::Said { reasons } => EngineEvent::Said { reasons },
         Head::Struck { fault, sessions } => EngineEvent::Struck { fault, sessions },
+        Head::Storm { fault, steps } => EngineEvent::Storm { fault, steps },
         Head::Ready => EngineEvent::Ready,
         Head::Done { shard } => EngineEvent::Done { shard },
         Head::Fatal { message } => EngineEvent::Fatal { message },
@@ -311,6 +314,18 @@ mod tests {
         }
         assert_eq!(seen, entries);
         assert_eq!(promised, 30_000);
+    }
+
+    #[test]
+    fn what_a_shard_struck_survives_the_pipe() {
+        let steps =
+            vec![(7, StormStep::Cut), (9, StormStep::Dials), (10, StormStep::Fails), (20, StormStep::Back), (21, StormStep::GivenUp)];
+        let [EngineEvent::Storm { fault: 3, steps: read }] = &round(EngineEvent::Storm { fault: 3, steps: steps.clone() })[..] else {
+            panic!("a storm is due")
+        };
+        assert_eq!(*read, steps);
+        let read = round(EngineEvent::Struck { fault: 9, sessions: 4 });
+        assert!(matches!(&read[..], [EngineEvent::Struck { fault: 9, sessions: 4 }]), "{read:?}");
     }
 
     #[test]

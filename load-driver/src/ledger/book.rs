@@ -128,6 +128,8 @@ impl Book {
                 retrying: false,
                 accepted: None,
                 forced: None,
+                raced: false,
+                deaf: None,
                 over: None,
                 untold_from_us: None,
                 record: None,
@@ -163,6 +165,11 @@ impl Book {
             LedgerEvent::Retried { cause } if session.dialling() => self.retried(index, cause, at_us),
             LedgerEvent::Retried { .. } => self.complain(index, "was retried without a dial"),
             LedgerEvent::Accepted { session_id, backend_id, boot_id } => self.accepted(index, session_id, &backend_id, &boot_id, at_us),
+            LedgerEvent::Deaf { until_us } => self.change(index, |session| {
+                let (from_us, to_us) = session.deaf.unwrap_or((at_us, until_us));
+                session.deaf = Some((from_us, to_us.max(until_us)));
+            }),
+            LedgerEvent::Raced => self.change(index, |session| session.raced = true),
             LedgerEvent::Forced { kind } => {
                 self.change(index, |session| session.forced = session.forced.or(Some((kind, at_us))));
             }

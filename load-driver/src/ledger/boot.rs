@@ -9,7 +9,10 @@ use super::{
     book::{Book, BootIndex, name_hash},
     config::LedgerConfig,
     disturbance::Disturbances,
+    drift::Drift,
     finding::Names,
+    persistent::Persistent,
+    returned::Returned,
     session::Record,
 };
 use crate::counters::CounterSample;
@@ -34,6 +37,8 @@ pub struct Watch {
     pub disturbances: Disturbances,
     /// Longest of them.
     pub longest_pause_us: u64,
+    /// How far its count was off.
+    pub(super) drift: Drift,
 }
 
 impl Watch {
@@ -182,7 +187,7 @@ pub struct Boot {
     pub has_log: bool,
     /// End records that nobody can read any more.
     pub records_lost: u64,
-    next_seq: u64,
+    pub(super) next_seq: u64,
     /// Decrements too many: when, on the driver's clock.
     pub extras: Vec<u64>,
     /// Ends of other clients' sessions.
@@ -192,6 +197,14 @@ pub struct Boot {
     pub untold: HashMap<u64, u64>,
     /// Of those: dials of a front.
     pub redialled: u64,
+    /// Sessions that were over and are live again.
+    pub(super) returned: Returned,
+    /// What its numbers that only grow fell from at the last look, started and ended: a torn snapshot, or a reset, which the next look tells.
+    pub(super) fell_from: Option<(u64, u64)>,
+    /// They fell for good: its `started` is of another count than the book's.
+    pub(super) reset: bool,
+    /// Sessions too many and too few that no name explains.
+    pub(super) beyond: (Persistent, Persistent),
     /// The smallest round trip so far and the clock difference that it shows (backend minus driver).
     skew: (u64, i64),
 }
@@ -205,6 +218,8 @@ pub struct RecordFaults {
     pub empties: u64,
     /// Sessions that this run never had.
     pub unknown: Names,
+    /// Sessions that were live again after their ends.
+    pub returned: Names,
 }
 
 impl Boot {
@@ -243,6 +258,10 @@ impl Boot {
             foreign_ends: 0,
             untold: HashMap::new(),
             redialled: 0,
+            returned: Returned::default(),
+            fell_from: None,
+            reset: false,
+            beyond: <(Persistent, Persistent)>::default(),
             skew: (u64::MAX, 0),
         }
     }
@@ -273,6 +292,9 @@ impl Boot {
         self.samples += 1;
         self.draining |= sample.snapshot.draining;
         self.measure_skew(&sample);
+        if let Some(rows) = sample.sessions.as_deref() {
+            self.find_returned(rows, sample.asked_at_us, book, faults);
+        }
         match sample.ends.take() {
             Some(ends) => {
                 for end in &ends {
@@ -281,11 +303,14 @@ impl Boot {
             }
             None => self.has_log = false,
         }
-        self.waiting.replace(Reading::of(sample))
+        let before = self.waiting.replace(Reading::of(sample));
+        // Its end was read before the log: what the log has not told by now it never will.
+        self.check_log_end();
+        before
     }
 
     /// Ends that the counters know and the log no longer tells.
-    pub fn check_log_end(&mut self) {
+    fn check_log_end(&mut self) {
         if let Some(last) = &self.waiting
             && self.has_log
         {
@@ -320,6 +345,9 @@ impl Boot {
         let name = name_hash(self.index, &end.session_id);
         let found = book.find(self.index, self.backend, &end.client_ref, &end.session_id);
         if let Some(session) = found.and_then(|found| book.get_mut(found)) {
+            if session.record.is_some() && self.returned.contains(name) {
+                return;
+            }
             if let Some(record) = &mut session.record {
                 record.count += 1;
                 faults.doubles.push(&end.session_id);
@@ -330,7 +358,7 @@ impl Boot {
             }
             return;
         }
-        if book.recorded_after_all(self.index, &end.session_id) {
+        if book.recorded_after_all(self.index, &end.session_id) || self.returned.contains(name) {
             return;
         }
         if book.was_folded(self.index, &end.session_id) || self.untold.contains_key(&name) {

@@ -49,6 +49,11 @@ impl Disturbances {
         }
     }
 
+    /// This one goes on.
+    pub fn lasts(&self, fault: u16) -> bool {
+        self.0.iter().any(|one| one.fault == fault && one.to_us == u64::MAX)
+    }
+
     /// There was one within this span.
     pub fn within(&self, from_us: u64, to_us: u64) -> bool {
         self.over(from_us, to_us).next().is_some()

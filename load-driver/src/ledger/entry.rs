@@ -20,6 +20,7 @@ pub struct LedgerEntry {
 }
 
 /// What happened. A session goes `Scheduled`, `Attempted` (again after each `Retried`), then (`Accepted`, at most one `Forced`, `Ended`) or `Failed`.
+/// `Deaf` may come at any time in between, `Raced` before `Forced`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LedgerEvent {
@@ -56,6 +57,13 @@ pub enum LedgerEvent {
         /// Which process of it.
         boot_id: String,
     },
+    /// The driver hears nothing of the session for a while, by its own will: what the backend does meanwhile comes to its ears later.
+    Deaf {
+        /// Unix time, microseconds.
+        until_us: u64,
+    },
+    /// The backend's deadline for the session, asked for by the driver, falls on the moment at which the driver forces its end.
+    Raced,
     /// The driver forces the end now.
     Forced {
         /// How.

@@ -25,6 +25,8 @@ pub enum Class {
     Misattributed,
     /// Counted, but no session of this run.
     Unknown,
+    /// What had been counted was forgotten while its process lived on.
+    Reset,
     /// The counters could not be looked at: no proof is no pass.
     Unverified,
 }
@@ -57,6 +59,10 @@ pub enum DefectName {
     UnknownSessions,
     /// The end log and the counters contradict each other.
     EndLogMismatch,
+    /// Sessions whose ends were counted are live again.
+    Resurrection,
+    /// A number that only grows fell, and no process had begun anew.
+    CounterReset,
     /// No sample that could prove agreement.
     Unverified,
 }
@@ -77,6 +83,8 @@ impl DefectName {
             Self::WrongOutcome => "wrong_outcome",
             Self::UnknownSessions => "unknown_sessions",
             Self::EndLogMismatch => "end_log_mismatch",
+            Self::Resurrection => "resurrection",
+            Self::CounterReset => "counter_reset",
             Self::Unverified => "unverified",
         }
     }
@@ -84,7 +92,7 @@ impl DefectName {
     /// What kind of disagreement it makes.
     pub const fn class(self) -> Class {
         match self {
-            Self::Ghost | Self::ForgetOnTimeout => Class::Ghost,
+            Self::Ghost | Self::ForgetOnTimeout | Self::Resurrection => Class::Ghost,
             Self::DoubleDecrement | Self::DecrementOnReject | Self::FalseCapacity => Class::FalseCapacity,
             Self::LateDecrement => Class::Late,
             Self::TornSnapshot => Class::Torn,
@@ -92,6 +100,7 @@ impl DefectName {
             Self::Negative => Class::Negative,
             Self::WrongOutcome => Class::Misattributed,
             Self::UnknownSessions | Self::EndLogMismatch => Class::Unknown,
+            Self::CounterReset => Class::Reset,
             Self::Unverified => Class::Unverified,
         }
     }

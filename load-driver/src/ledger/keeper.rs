@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proto::ids::PlanIndex;
 
 use super::{
+    ages::GhostBook,
     book::{Book, BootIndex},
     boot::{Boot, Reading, Watch},
     config::LedgerConfig,
@@ -18,6 +19,7 @@ use super::{
     retries::RetriedRow,
     session::Session,
     totals::Totals,
+    truth::DriftSum,
     verdict::{self, Verdict},
 };
 use crate::{
@@ -39,6 +41,12 @@ pub struct Ledger {
     pub(super) convergence: Convergence,
     /// Killed boots for which no agreement was seen yet: backend, boot, time of the kill.
     pub(super) kills: Vec<Kill>,
+    /// Sessions that are over and still counted, by name.
+    pub(super) ghosts: GhostBook,
+    /// From then on every look brings the list of live sessions, where there is one.
+    pub(super) names_from_us: Option<u64>,
+    /// How far the counts were off before a driver that was killed.
+    pub(super) drift_before: DriftSum,
     /// Sources of sums, by their numbers.
     pub(super) totals: Vec<Totals>,
     /// Their looks that wait likewise.
@@ -88,6 +96,9 @@ impl Ledger {
             faults: Faults::default(),
             convergence,
             kills: Vec::new(),
+            ghosts: GhostBook::default(),
+            names_from_us: None,
+            drift_before: DriftSum::default(),
             totals,
             waiting_totals: VecDeque::new(),
         }
@@ -135,6 +146,12 @@ impl Ledger {
         if let Some(watch) = self.watches.get_mut(backend) {
             watch.disturbances.begin(fault, from_us, weather);
         }
+        for totals in self.totals.iter_mut().filter(|totals| totals.config.backend.is_none_or(|at| at == backend)) {
+            // Behind one sum a fault may strike several backends, and is one all the same.
+            if !totals.watch.disturbances.lasts(fault) {
+                totals.watch.disturbances.begin(fault, from_us, weather);
+            }
+        }
     }
 
     /// It was over at this time. Where packets were lost for good, the peer finds what became of the connection by its keepalive only.
@@ -142,6 +159,9 @@ impl Ledger {
         let to_us = at_us.saturating_add(if keepalive { self.config.windows.of(EndKind::HalfOpen) } else { self.config.grace_us });
         if let Some(watch) = self.watches.get_mut(backend) {
             watch.disturbances.end(fault, to_us);
+        }
+        for totals in self.totals.iter_mut().filter(|totals| totals.config.backend.is_none_or(|at| at == backend)) {
+            totals.watch.disturbances.end(fault, to_us);
         }
     }
 
@@ -248,10 +268,10 @@ impl Ledger {
         }
         let boots: Vec<BootIndex> = self.boots.keys().copied().collect();
         for index in boots {
-            if let Some(boot) = self.boots.get_mut(&index) {
-                boot.check_log_end();
-            }
             self.judge_waiting(index);
+            if let Some(at_us) = self.boots.get(&index).and_then(|boot| boot.killed_us) {
+                self.process_gone(index, at_us);
+            }
         }
         verdict::reach(self)
     }
@@ -298,6 +318,8 @@ impl Ledger {
                 && b.overdue == 0
                 && all_logged
                 && look::doubtful_rows(self, boot, at).is_empty()
+                // Among others' sessions only a list shows who came back, or was never told of.
+                && (boot.ours_alone || self.names_from_us.is_none_or(|from_us| at.asked_us > from_us))
         };
         let two = [&boot.waiting, &boot.last].into_iter().all(|at| at.as_ref().is_some_and(agrees));
         two && boot.extras.is_empty() && self.waiting.iter().all(|sample| sample.backend != backend)
@@ -353,6 +375,8 @@ impl Ledger {
         // Nothing more comes of a process that another one has replaced.
         if let Some(before) = before {
             self.judge_waiting(before);
+            let killed_us = self.boots.get(&before).and_then(|boot| boot.killed_us);
+            self.process_gone(before, killed_us.unwrap_or(sample.asked_at_us));
         }
         let Some(boot) = self.boots.get_mut(&index) else { return };
         if let Some(before) = boot.take(sample, &mut self.book, &self.config, &mut self.faults.records) {
@@ -371,9 +395,12 @@ impl Ledger {
         let Some(boot) = self.boots.get_mut(&index) else { return };
         let Some(watch) = self.watches.get(boot.backend) else { return };
         let (asked_us, answered_us, active) = (at.asked_us, at.answered_us, at.active);
-        let b = reconcile::judge(&self.book, boot, watch, &self.config, at, &mut self.faults);
+        let (b, off) = reconcile::judge(&self.book, boot, watch, &self.config, at, &mut self.faults);
         let judged = boot.last.as_ref().is_some_and(|last| last.asked_us == asked_us) && boot.odd.samples == 0;
         let (backend, logged) = (boot.backend, boot.complete_log());
+        if let Some(off) = off {
+            self.keep_drift(index, answered_us, off, b.overdue);
+        }
         if !judged {
             return;
         }

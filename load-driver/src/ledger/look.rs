@@ -12,15 +12,17 @@ use super::{
     session::Session,
     verdict::{BackendVerdict, Confidence, Proof},
 };
-use crate::plan::EndKind;
+use crate::plan::{EndKind, Expect};
 
 /// Sums over the last looks.
 #[derive(Debug, Default)]
 pub(super) struct Last {
     pub(super) ghosts: u64,
     pub(super) ghost_names: Names,
-    /// Every ghost is known by name and ended by a timeout.
+    /// Every ghost is known by name and ended by a timeout, or may have,
     pub(super) all_timeouts: bool,
+    /// and at least one of them did.
+    pub(super) any_timeout: bool,
     pub(super) by_kind: BTreeMap<String, u64>,
     pub(super) short: u64,
     pub(super) lost: u64,
@@ -126,7 +128,7 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
             out.unverified.push(format!("{label}: it was replaced by another process on its own, and its last counts cannot be checked"));
         }
         for session in &missing {
-            out.ghost(session);
+            out.ghost(session, ledger);
         }
         out.ghosts += missing.len() as u64;
         return;
@@ -142,22 +144,23 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
             "{label}: none of its {doubted} sessions lived on or was counted, and nothing that it says tells that it had them"
         ));
     }
-    let never_added = (boot.base.started.0 + b.accepted).saturating_sub(at.started);
+    let never_added = reconcile::never_added(boot, &b, at);
+    let returned = boot.returned_at(at);
     let foreign = reconcile::foreign_live(boot, &b, at).saturating_sub(stale(ledger, boot, at));
     let (least, most) = (
         at.active.0 + boot.extras_before(at.asked_us.saturating_sub(ledger.config.grace_us)) as i64,
         at.active.1 + (boot.extras.len() as u64 + never_added) as i64,
     );
-    let ghosts = (least - (b.possible + foreign) as i64).max(0) as u64;
-    let pending = (least - ghosts as i64 - (b.live() + foreign) as i64).max(0);
+    let ghosts = (least - (b.possible + foreign + returned) as i64).max(0) as u64;
+    let pending = (least - ghosts as i64 - (b.live() + foreign + returned) as i64).max(0);
     if pending > 0 && ghosts == 0 {
         out.unverified.push(format!("{label}: it still counts {pending} ended sessions, and their detection windows were not over"));
     }
     out.ghosts += ghosts;
     out.short += (b.sure as i64 - most).max(0) as u64;
     out.lost += never_added;
-    if boot.ours_alone && !b.untold && (ledger.book.losses().is_empty() || boot.complete_log()) {
-        out.added += at.started.saturating_sub(boot.base.started.1 + b.attempted);
+    if boot.ours_alone && !boot.reset && !b.untold && (ledger.book.losses().is_empty() || boot.complete_log()) {
+        out.added += at.started.saturating_sub(boot.base.started.1 + b.attempted + boot.returned.total());
     }
     out.log_mismatch += (missing.len() as u64).saturating_sub(ghosts + never_added);
     if boot.base.active > 0 {
@@ -172,16 +175,17 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
 fn name_ghosts(ledger: &Ledger, boot: &Boot, registry: Option<&[SessionJson]>, missing: &[&Session], ghosts: u64, out: &mut Last) {
     if missing.len() as u64 >= ghosts {
         for session in missing.iter().take(ghosts as usize) {
-            out.ghost(session);
+            out.ghost(session, ledger);
         }
         return;
     }
     for session in missing {
-        out.ghost(session);
+        out.ghost(session, ledger);
     }
     let mut left = ghosts - missing.len() as u64;
     let named = |session_id: &str| missing.iter().any(|s| s.name() == session_id);
-    for row in registry.unwrap_or_default().iter().filter(|row| ledger.config.is_ours(&row.client_ref) && !named(&row.session_id)) {
+    let ghosts = |row: &&SessionJson| ledger.config.is_ours(&row.client_ref) && !named(&row.session_id) && !boot.is_returned(row);
+    for row in registry.unwrap_or_default().iter().filter(ghosts) {
         let found = ledger.book.find(boot.index, boot.backend, &row.client_ref, &row.session_id);
         let session = found.and_then(|found| ledger.book.get(found));
         if left == 0 || session.is_some_and(|s| s.ending().is_none()) {
@@ -189,7 +193,7 @@ fn name_ghosts(ledger: &Ledger, boot: &Boot, registry: Option<&[SessionJson]>, m
         }
         left -= 1;
         match session {
-            Some(session) if session.accepted.is_some() => out.ghost(session),
+            Some(session) if session.accepted.is_some() => out.ghost(session, ledger),
             _ => {
                 out.all_timeouts = false;
                 out.ghost_names.push(&row.session_id);
@@ -205,12 +209,25 @@ impl Last {
         self.confidence = self.confidence.max(Some(one));
     }
 
-    fn ghost(&mut self, session: &Session) {
-        self.all_timeouts &= session.timed_out();
+    fn ghost(&mut self, session: &Session, ledger: &Ledger) {
+        let timed_out = session.timed_out();
+        self.any_timeout |= timed_out;
+        self.all_timeouts &= timed_out || may_have_timed_out(session, ledger);
         self.ghost_names.push(session.name());
         let kind = session.ending().and_then(|(_, kind)| kind).map_or("a broken connection", EndKind::name);
         *self.by_kind.entry(kind.to_owned()).or_default() += 1;
     }
+}
+
+/// Its deadline was near, or its network gone, when the driver saw it end otherwise: the backend may have ended it first.
+fn may_have_timed_out(session: &Session, ledger: &Ledger) -> bool {
+    let expected = ledger.config.scenarios.get(usize::from(session.scenario)) == Some(&Some(Expect::TimedOut));
+    let watch = session.backend().and_then(|backend| ledger.watches.get(backend));
+    let over_us = session.over.map(|over| over.at_us);
+    // What the network held back is told when it is there again.
+    let since_us = |at_us: u64| at_us.saturating_sub(ledger.config.grace_us);
+    let cut_off = || watch.zip(over_us).is_some_and(|(watch, at_us)| watch.disturbances.within(since_us(at_us), at_us.saturating_add(1)));
+    session.raced || expected || cut_off()
 }
 
 fn reason(gap: Option<&(u64, String)>) -> String {

@@ -67,6 +67,12 @@ impl Book {
         self.folded_names.contains(name_hash(boot, session_id))
     }
 
+    /// A session of that name was reconciled with its end record.
+    pub(super) fn was_folded_with_record(&self, boot: BootIndex, session_id: &str) -> bool {
+        let name = name_hash(boot, session_id);
+        self.folded_names.contains(name) && !self.folded_unrecorded.contains(name)
+    }
+
     /// A session of that name was reconciled without its end record, which is here now.
     pub(super) fn recorded_after_all(&mut self, boot: BootIndex, session_id: &str) -> bool {
         self.folded_unrecorded.remove(name_hash(boot, session_id))

@@ -11,7 +11,7 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
     let (faults, records) = (&ledger.faults, &ledger.faults.records);
     let mut out = subtracted_too_often(ledger, last);
     if last.ghosts > 0 {
-        let timeouts = last.all_timeouts && last.ghost_names.total == last.ghosts;
+        let timeouts = last.all_timeouts && last.any_timeout && last.ghost_names.total == last.ghosts;
         let name = if timeouts { DefectName::ForgetOnTimeout } else { DefectName::Ghost };
         let kinds: Vec<String> = last.by_kind.iter().map(|(kind, n)| format!("{n} by {kind}")).collect();
         let by = if kinds.is_empty() { String::new() } else { format!(" (ended {})", kinds.join(", ")) };
@@ -20,7 +20,15 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         let text = format!("{} sessions ended, their windows are over, and the backend still counts them{by}: {caveats}", last.ghosts);
         out.push(Finding::new(name, last.ghosts, text).with_ids(&last.ghost_names));
     }
-    let by_totals = if last.ghosts == 0 { faults.excess_unexplained } else { 0 };
+    if records.returned.total > 0 {
+        let text = format!(
+            "{} sessions whose ends were counted are live again in the same process: the backend looks fuller than it is",
+            records.returned.total
+        );
+        out.push(Finding::new(DefectName::Resurrection, records.returned.total, text).with_ids(&records.returned));
+    }
+    // Those that came back were too many before they were known.
+    let by_totals = if last.ghosts == 0 { faults.excess_unexplained.saturating_sub(records.returned.total) } else { 0 };
     if faults.late.total > 0 {
         let text =
             format!("{} ends were counted after their window, the latest {} ms after the end", faults.late.total, faults.latest_us / 1_000);
@@ -33,6 +41,11 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         let example = faults.torn_example.as_deref().unwrap_or_default();
         let text = format!("{} snapshots labelled exact are no cut at one moment, the first at {example}", faults.torn);
         out.push(Finding::new(DefectName::TornSnapshot, faults.torn, text));
+    }
+    if faults.resets > 0 {
+        let example = faults.reset_example.as_deref().unwrap_or_default();
+        let text = format!("numbers that only grow fell {} times, and no process had begun anew: {example}", faults.resets);
+        out.push(Finding::new(DefectName::CounterReset, faults.resets, text));
     }
     if faults.wrong.total > 0 {
         let pairs: Vec<String> = faults.wrong_pairs.iter().map(|(pair, n)| format!("{pair} ({n})")).collect();

@@ -9,6 +9,8 @@ use std::collections::HashSet;
 
 /// Longer than the longest timer that a backend has for a session (20 minutes): whatever it still holds of one fires within.
 pub(super) const HORIZON_US: u64 = 30 * 60 * 1_000_000;
+/// Room from the first name on: a table that grows as the run goes on would look like a leak, and be one for the first half hour.
+const ROOM: usize = 1 << 16;
 /// With so many within one horizon it is shorter: 16 bytes each, twice.
 const MAX_NAMES: usize = 1 << 19;
 
@@ -26,10 +28,11 @@ impl Recent {
     pub(super) fn insert(&mut self, name: u64, now_us: u64) {
         if self.since_us == 0 {
             self.since_us = now_us;
+            self.young.reserve(ROOM);
         }
         if now_us.saturating_sub(self.since_us) >= HORIZON_US || self.young.len() >= MAX_NAMES {
             self.forgotten += self.old.len() as u64;
-            self.old = std::mem::take(&mut self.young);
+            self.old = std::mem::replace(&mut self.young, HashSet::with_capacity(ROOM));
             self.since_us = now_us;
         }
         self.young.insert(name);

@@ -12,10 +12,12 @@ use super::{
     boot::{Boot, OddRun, Reading, RecordFaults, Watch},
     config::LedgerConfig,
     convergence::{Convergence, MadeEnd},
+    drift::Off,
     entry::Finish,
     finding::Names,
     recent::HORIZON_US,
     session::{How, Over, Session},
+    truth,
 };
 use crate::plan::EndKind;
 
@@ -60,6 +62,10 @@ pub struct Faults {
     pub wrong: Names,
     /// Expected and counted outcome, how often.
     pub wrong_pairs: BTreeMap<String, u64>,
+    /// Numbers that only grow fell in a living process.
+    pub resets: u64,
+    /// The first of them, in words.
+    pub reset_example: Option<String>,
 }
 
 /// How many sessions a sample may show.
@@ -130,7 +136,8 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             Some(_) if counted => {
                 b.accepted += 1;
                 let done = session.record.is_some_and(|r| r.at_us <= answered.saturating_add(config.grace_us));
-                if !done && session.lives_until_us().saturating_sub(config.grace_us) > answered {
+                let heard = !session.was_deaf(answered, config.grace_us);
+                if !done && heard && session.lives_until_us().saturating_sub(config.grace_us) > answered {
                     b.sure += 1;
                 }
             }
@@ -186,45 +193,57 @@ pub fn foreign_live(boot: &Boot, b: &Bounds, at: &Reading) -> u64 {
     if boot.ours_alone {
         return 0;
     }
-    let started = at.started.saturating_sub(boot.base.started.0).saturating_sub(b.accepted);
+    let ours = b.accepted + boot.returned.total();
+    let started = at.started.saturating_sub(boot.base.started.0).saturating_sub(ours);
     (boot.base.active + started).saturating_sub(boot.foreign_ends)
 }
 
-/// Judges one sample.
-pub fn judge(book: &Book, boot: &mut Boot, watch: &Watch, config: &LedgerConfig, at: Reading, faults: &mut Faults) -> Bounds {
+/// Judges one sample. Gives how far its count is off as well, but for one that contradicts itself.
+pub(super) fn judge(
+    book: &Book,
+    boot: &mut Boot,
+    watch: &Watch,
+    config: &LedgerConfig,
+    at: Reading,
+    faults: &mut Faults,
+) -> (Bounds, Option<Off>) {
     let b = bounds(book, boot, watch, config, &at);
+    boot.tell_reset(&at, faults);
+    let returned = boot.returned.total();
     // At most: those whose record came a little later are in the sample already, or not.
     let extra = boot.extras_before(at.answered_us.saturating_add(config.grace_us));
-    if let Some(why) = contradiction(&at, boot, extra + b.overdue, faults) {
+    if let Some(why) = contradiction(&at, boot, extra + b.overdue + returned, faults) {
         torn(faults, boot, &why);
         // What it says of the sessions means nothing either; the next one is compared with the last good one, or a later torn one would hide.
         if at.exact {
             if let Some(last) = &mut boot.last
                 && at.runs_backwards(last)
             {
+                boot.fell_from = Some((last.started, last.ended_sum()));
                 *last = at;
             }
-            return b;
+            return (b, None);
         }
     }
     if at.lowest < 0 {
         faults.negative += 1;
         faults.lowest = faults.lowest.min(at.lowest);
     }
-    let never_added = (boot.base.started.0 + b.accepted).saturating_sub(at.started);
+    let never_added = never_added(boot, &b, &at);
     // What was subtracted, and is not in `started`, was not added, though it was never accepted.
-    let unadded = (boot.base.started.0 + b.accepted + b.unaccepted).saturating_sub(at.started);
+    let unadded = if boot.reset { 0 } else { (boot.base.started.0 + b.accepted + b.unaccepted).saturating_sub(at.started) };
     let short = (b.sure as i64 - extra as i64 - unadded as i64 - at.active.1).max(0) as u64;
     let missing = (b.sure as i64 - at.active.1).max(0) as u64;
     if missing > 0 {
         faults.short_samples += 1;
         faults.short_most = faults.short_most.max(missing);
     }
-    let allowed = b.possible + b.overdue + foreign_live(boot, &b, &at);
+    let foreign = foreign_live(boot, &b, &at);
+    let allowed = b.possible + b.overdue + foreign + returned;
     let subtracted = boot.extras_before(at.asked_us.saturating_sub(config.grace_us));
     let excess = if b.untold { 0 } else { (at.active.0 + subtracted as i64 - allowed as i64).max(0) as u64 };
-    let added = at.started.saturating_sub(boot.base.started.1 + b.attempted);
-    let added = if b.untold || !boot.ours_alone { 0 } else { added };
+    let added = at.started.saturating_sub(boot.base.started.1 + b.attempted + returned);
+    let added = if b.untold || !boot.ours_alone || boot.reset { 0 } else { added };
     if short + excess + never_added + added > 0 {
         let was = boot.odd;
         let exact = at.exact && (was.exact || was.samples == 0);
@@ -232,8 +251,15 @@ pub fn judge(book: &Book, boot: &mut Boot, watch: &Watch, config: &LedgerConfig,
     } else {
         end_odd_run(boot, b.sure == b.possible, faults);
     }
+    let named = Off { over: b.overdue + boot.returned_at(&at), under: subtracted + never_added };
+    let off = truth::off(boot, watch, config, &at, (&b, foreign, named));
     boot.last = Some(at);
-    b
+    (b, Some(off))
+}
+
+/// Sessions that were accepted and are not in `started`.
+pub(super) fn never_added(boot: &Boot, b: &Bounds, at: &Reading) -> u64 {
+    if boot.reset { 0 } else { (boot.base.started.0 + b.accepted).saturating_sub(at.started) }
 }
 
 /// A row of odd samples is over. One alone, labelled exact, was no cut when the next sample proves the count right (`healed`: its bounds
@@ -432,7 +458,7 @@ pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConf
         faults.late.push(session.name());
         faults.latest_us = faults.latest_us.max(took);
     }
-    if watch.watched_us(record.at_us, session.lives_until_us()) > config.early_us {
+    if watch.watched_us(record.at_us, session.lives_until_us()) > config.early_us && !session.was_deaf(record.at_us, config.grace_us) {
         faults.early.push(session.name());
     }
     if record.count == 1
@@ -462,10 +488,12 @@ fn wrong_outcome(session: &Session, boot: &Boot, watch: &Watch) -> Option<String
             return None;
         }
         How::Finished(Finish::Forced(_))
-            if record.outcome == Some(Outcome::TimedOut) && record.at_us <= over.at_us.saturating_add(RACE_US) =>
+            if record.outcome == Some(Outcome::TimedOut) && watch.watched_us(over.at_us, record.at_us) <= RACE_US =>
         {
             return None;
         }
+        // The deadline was due at the same moment; which of them a stalled backend sees first says nothing.
+        How::Finished(Finish::Forced(_)) if session.raced && record.outcome == Some(Outcome::TimedOut) => return None,
         // The cut was lost on the way, or late.
         How::Finished(Finish::Forced(_))
             if record.outcome == Some(Outcome::TimedOut) && watch.disturbances.within(over.at_us, record.at_us) =>

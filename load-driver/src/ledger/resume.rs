@@ -9,16 +9,19 @@ use super::{
     keeper::Ledger,
     look::{Last, look},
     naming,
+    truth::DriftSum,
 };
 use crate::counters::Counts;
 
 /// What goes on in the ledger of the next segment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Carried {
     /// How far the sessions came.
     pub funnels: Funnels,
     /// How fast the counters followed.
     pub convergence: Vec<StoredRow>,
+    /// How far they were off.
+    pub drift: DriftSum,
 }
 
 /// Where a backend stood, in totals: enough to hold what it counts later against it.
@@ -75,12 +78,13 @@ impl Ledger {
     pub fn continuing(mut self, carried: &Carried) -> Self {
         self.book.resume(carried.funnels.clone());
         self.convergence.resume(&carried.convergence);
+        self.drift_before = carried.drift;
         self
     }
 
     /// What the next segment would go on from.
     pub fn carried(&self) -> Carried {
-        Carried { funnels: self.funnels().clone(), convergence: self.convergence.stored() }
+        Carried { funnels: self.funnels().clone(), convergence: self.convergence.stored(), drift: self.drift_sum() }
     }
 
     /// The backends' living processes.

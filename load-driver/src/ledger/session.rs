@@ -33,6 +33,10 @@ pub struct Session {
     pub accepted: Option<Acceptance>,
     /// The driver forced its end: how and when.
     pub forced: Option<(EndKind, u64)>,
+    /// A deadline of the backend's was due at that very moment.
+    pub raced: bool,
+    /// The driver heard nothing of it from then until then, by its own will.
+    pub deaf: Option<(u64, u64)>,
     /// It is over.
     pub over: Option<Over>,
     /// The worker that ran it was killed; from here on it may have done things that nobody told.
@@ -164,6 +168,11 @@ impl Session {
         let over = self.over.map_or(u64::MAX, |over| over.at_us);
         let forced = self.forced.map_or(u64::MAX, |(_, at_us)| at_us);
         over.min(forced).min(self.untold_from_us.unwrap_or(u64::MAX))
+    }
+
+    /// The driver could not have known of an end at this time. `slack_us`: what waited to be heard takes its time too.
+    pub fn was_deaf(&self, at_us: u64, slack_us: u64) -> bool {
+        self.deaf.is_some_and(|(from_us, to_us)| (from_us.saturating_sub(slack_us)..=to_us.saturating_add(slack_us)).contains(&at_us))
     }
 
     /// The backend ended it, or was left to end it, by a timeout.

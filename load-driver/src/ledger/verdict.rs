@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    ages::GhostAges,
     convergence::ConvergenceRow,
+    drift::DriftRow,
     finding::{DefectName, Finding, Names},
     funnel::Funnels,
     keeper::Ledger,
@@ -111,7 +113,7 @@ pub struct BackendVerdict {
 }
 
 /// The reconciliation of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// In one word.
     pub judgement: Judgement,
@@ -125,6 +127,10 @@ pub struct Verdict {
     pub retried: Vec<RetriedRow>,
     /// By kind of end and protocol.
     pub convergence: Vec<ConvergenceRow>,
+    /// How far each count was off over time.
+    pub drift: Vec<DriftRow>,
+    /// How old the ghosts got that are known by name.
+    pub ghost_ages: GhostAges,
     /// By target and process.
     pub backends: Vec<BackendVerdict>,
     /// How much it is worth, for the weakest of the backends; none when nothing was checked.
@@ -265,6 +271,8 @@ fn conclude(ledger: &Ledger, mut last: Last, findings: Vec<Finding>, in_doubt: I
         in_doubt,
         retried: ledger.retried(),
         convergence: ledger.convergence.rows(),
+        drift: ledger.drift(),
+        ghost_ages: ledger.ghost_ages(),
         backends: last.backends,
         confidence: last.confidence,
         cannot_see: last.cannot_see,

@@ -68,7 +68,11 @@ impl Plan {
         for scenario in &mut plan.scenarios {
             let drains = plan.faults.iter().filter(|fault| matches!(fault.kind, FaultKind::Drain));
             let of = drains.filter(|fault| fault.target.scenario.is_none_or(|number| number == scenario.number));
-            Arc::make_mut(scenario).drains = of.map(|fault| (fault.at, fault.at + fault.duration + DRAIN_SLACK)).collect();
+            let drains = of.map(|fault| (fault.at, fault.at + fault.duration + DRAIN_SLACK)).collect();
+            let alone = plan.faults.iter().any(|fault| fault.takes_connection() && fault.concerns(scenario));
+            let scenario = Arc::make_mut(scenario);
+            scenario.drains = drains;
+            scenario.own_connection |= alone;
         }
         Ok(plan)
     }

@@ -6,6 +6,15 @@ use proto::time::Micros;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ScenarioPlan;
+
+/// A backoff is doubled so often at most,
+const MAX_DOUBLINGS: u32 = 16;
+/// and grows to no more than this, unless it begins above it.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// Who is struck and how long it waits are drawn apart.
+const BACKOFF: u64 = 0x5bf0_3635_dcd1_f2a7;
+
 /// One fault.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
@@ -76,7 +85,7 @@ pub enum FaultKind {
     },
     /// The session ends so, at once.
     End(super::EndKind),
-    /// Cancel, reset and deadline of one session in the same moment.
+    /// Cancel, reset and deadline of one session in the same moment. The deadline is asked for when the session starts, where the dialect can.
     Race,
     /// The caller does not read.
     SlowReader,
@@ -275,15 +284,38 @@ impl Fault {
 
     /// Whether it strikes this one (a session's index, a connection's number) of those that its target holds: the same ones in every run of a seed.
     pub fn strikes(&self, seed: u64, one: u64) -> bool {
-        if self.fraction >= 1.0 {
-            return true;
+        self.fraction >= 1.0 || self.draw(seed, one) < self.fraction
+    }
+
+    /// Sessions of this scenario may be among those that it strikes, if their backend is.
+    pub fn concerns(&self, scenario: &ScenarioPlan) -> bool {
+        self.target.scenario.is_none_or(|number| number == scenario.number)
+            && self.target.backend.is_none_or(|backend| scenario.backend.is_none_or(|pinned| pinned == backend))
+    }
+
+    /// It takes the whole connection of a session: those that it may strike need one of their own.
+    pub const fn takes_connection(&self) -> bool {
+        match self.kind {
+            FaultKind::End(kind) => kind.needs_own_connection(),
+            FaultKind::Race | FaultKind::ReconnectStorm { .. } => true,
+            _ => false,
         }
+    }
+
+    /// Try number `tries` (from 0) of this session to come back after a storm struck it, counted from the failure of the one before.
+    pub fn comes_back_after(&self, seed: u64, one: u64, tries: u32) -> Duration {
+        let FaultKind::ReconnectStorm { backoff, jitter } = self.kind else { return Duration::ZERO };
+        let doubled = backoff.saturating_mul(1 << tries.min(MAX_DOUBLINGS)).min(MAX_BACKOFF.max(backoff));
+        doubled + jitter.mul_f64(self.draw(seed ^ u64::from(tries).rotate_left(32), one ^ BACKOFF))
+    }
+
+    /// From 0 to 1, for this fault and this one.
+    fn draw(&self, seed: u64, one: u64) -> f64 {
         // SplitMix64: neighbours must not share their fate.
         let mut x = seed ^ one.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(self.number) + 1).wrapping_mul(0xd1b5_4a32_d192_ed03);
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let uniform = ((x ^ (x >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
-        uniform < self.fraction
+        ((x ^ (x >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
@@ -306,6 +338,21 @@ mod tests {
             assert!((least..=most).contains(&struck(0).len()), "{fraction}: {}", struck(0).len());
             assert_eq!(struck(0), struck(0));
             assert_eq!(struck(0) == struck(1), matches!(fraction, 0.0 | 1.0), "two faults strike others");
+        }
+    }
+
+    #[test]
+    fn a_storm_doubles_its_backoff_up_to_a_bound_and_spreads_by_its_jitter() {
+        let (backoff, jitter) = (Duration::from_millis(500), Duration::from_millis(200));
+        let kind = FaultKind::ReconnectStorm { backoff, jitter };
+        let fault = Fault { number: 3, at: Micros::ZERO, duration: Duration::ZERO, kind, target: FaultTarget::default(), fraction: 1.0 };
+        for (tries, least) in [(0, 500), (1, 1_000), (4, 8_000), (9, 30_000), (u32::MAX, 30_000)] {
+            let all: Vec<Duration> = (0..1_000).map(|one| fault.comes_back_after(7, one, tries)).collect();
+            let least = Duration::from_millis(least);
+            assert!(all.iter().all(|one| (least..=least + jitter).contains(one)), "{tries}");
+            let late = all.iter().filter(|one| **one > least + jitter / 2).count();
+            assert!((400..600).contains(&late), "{tries}: {late}");
+            assert_eq!(all[5], fault.comes_back_after(7, 5, tries));
         }
     }
 

@@ -93,6 +93,11 @@ impl Dialect {
         matches!(self, Self::Twilio | Self::Ces | Self::Custom)
     }
 
+    /// A session's start can ask for a deadline of its own.
+    pub const fn asks_for_deadlines(self) -> bool {
+        matches!(self, Self::Native)
+    }
+
     /// Formats of the caller's and of the agent's audio that it can carry; the first are the usual ones.
     pub const fn formats(self) -> &'static [(AudioFormat, AudioFormat)] {
         use AudioFormat::{Alaw8k, Mulaw8k, Pcm8k, Pcm16k, Pcm24k, Pcm48k};

@@ -39,6 +39,12 @@ impl SessionPlan {
         })
     }
 
+    /// The session that begins anew where this one was cut, to begin at `start`: another name, the same draws, what is left of the length.
+    pub fn again(&self, start: Micros, length: Option<Duration>) -> Option<Self> {
+        let nothing = Resumption { handle: String::new(), turn: 0, at: start, length };
+        Some(Self { resumes: None, ..self.successor(nothing, start)? })
+    }
+
     /// Turns from number `turn` on in which something is said; of a conversation that is repeated without end, one.
     pub fn turns_from(&self, turn: u32) -> u64 {
         if self.length.is_some() {

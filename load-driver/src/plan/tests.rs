@@ -39,6 +39,33 @@ scenarios:
     conversations: [{turns: [{wait: 1s}]}]
 ";
 
+/// Who may lose its whole connection has one of its own, and nobody else.
+#[test]
+fn faults_that_take_a_connection_give_each_session_its_own() {
+    let own = |faults: &str| {
+        let plan = plan(&format!("{MIXED}faults:\n{faults}"), 1);
+        plan.scenarios.iter().map(|scenario| scenario.own_connection).collect::<Vec<_>>()
+    };
+    // `closed` has ends of its own that take the connection.
+    assert_eq!(own("  - {at: 1s, kind: cancel}\n  - {at: 2s, kind: slow_reader, duration: 1s}\n"), [true, false]);
+    for kind in ["tcp_rst", "half_open", "race", "reconnect_storm"] {
+        assert_eq!(own(&format!("  - {{at: 1s, kind: {kind}, fraction: 0.1}}\n")), [true, true], "{kind}");
+    }
+    assert_eq!(own("  - {at: 1s, kind: tcp_rst, target: {scenario: closed}}\n"), [true, false]);
+}
+
+#[test]
+fn who_comes_back_from_a_storm_is_another_session_with_the_same_draws() {
+    let session = plan(MIXED, 1).session(0, 3, 2, Micros(5));
+    let left = Some(Duration::from_secs(4));
+    let again = session.again(Micros(9), left).unwrap();
+    assert_eq!((again.start, again.length, again.end, again.conversation), (Micros(9), left, session.end, session.conversation));
+    assert!(again.index != session.index && again.client_ref != session.client_ref && again.resumes.is_none());
+    assert_eq!(again.turn(0).map(|turn| turn.wait), session.turn(0).map(|turn| turn.wait));
+    let times = std::iter::successors(Some(again), |last| last.again(Micros(9), left)).count();
+    assert_eq!(times, 63, "and then the lane goes on with its next");
+}
+
 const RATIO: &str = "
 scenarios:
   talk:

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use super::{Counter, Metric, Registry};
 use crate::{
     leak::{Leak, LeakBook},
-    ledger::{Funnel, Funnels},
+    ledger::{DriftSum, Funnel, Funnels},
     threshold::{Basis, Filter, Gauge, Source},
 };
 
@@ -20,6 +20,8 @@ pub struct Measurements<'a> {
     pub funnels: &'a Funnels,
     /// Growth of processes, where it is watched.
     pub leaks: Option<&'a LeakBook>,
+    /// How far the backends' counts are off, where they are read.
+    pub drift: Option<DriftSum>,
 }
 
 impl Measurements<'_> {
@@ -66,6 +68,10 @@ impl Source for Measurements<'_> {
 
     fn leak(&self, leak: Leak) -> Option<(f64, u64)> {
         self.leaks?.worst(leak)
+    }
+
+    fn drift(&self) -> Option<DriftSum> {
+        self.drift
     }
 
     fn measured(&self) -> Duration {

@@ -126,6 +126,11 @@ pub fn of(summary: &Summary) -> Vec<Annotation> {
             "the run is not over, or was cut off: this is what the last checkpoint knew".to_owned(),
         );
     }
+    for row in &s.faults {
+        if let Some(why) = row.not_made() {
+            mark(Level::Warning, format!("fault: {}", row.kind.name()), format!("planned at {} s: {why}", row.planned_s));
+        }
+    }
     if !unjudged.is_empty() {
         mark(Level::Notice, "voice faults not judged".to_owned(), unjudged.join(", "));
     }

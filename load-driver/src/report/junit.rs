@@ -1,10 +1,16 @@
-//! JUnit XML for CI: a test case per threshold, finding of the counters, kind of voice fault, invariant, and figure that was compared.
+//! JUnit XML for CI: a test case per threshold, finding of the counters, kind of voice fault, invariant, fault that was made on purpose, and figure that
+//! was compared.
 
 use std::{io, path::PathBuf, time::Duration};
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::{Event, Exit, Sink, Summary, comparison, json::write_whole, summary::CountersStatus, terminal::figure};
+use super::{
+    Event, Exit, Sink, Summary, comparison,
+    json::write_whole,
+    summary::{CountersStatus, FaultRow},
+    terminal::figure,
+};
 use crate::{
     compare::{BaselineComparison, Verdict},
     threshold::{Status, ThresholdResult},
@@ -74,6 +80,11 @@ pub fn render(summary: &Summary) -> io::Result<String> {
     let mut report = Report::new(format!("load-driver {}", summary.run.profile));
     report.set_time(time);
     report.add_test_suites([thresholds, counters, invariants, voice]);
+    if !summary.faults.is_empty() {
+        let mut faults = TestSuite::new("faults");
+        faults.add_test_cases(summary.faults.iter().map(fault));
+        report.add_test_suite(faults);
+    }
     if let Some(comparison) = &summary.comparison {
         report.add_test_suite(baseline(comparison));
     }
@@ -125,6 +136,12 @@ fn baseline(comparison: &BaselineComparison) -> TestSuite {
     };
     suite.add_test_case(case("baseline", "no_regression", whole));
     suite
+}
+
+/// A fault that was made proves nothing by itself; one that was not must not look as if it had been.
+fn fault(row: &FaultRow) -> TestCase {
+    let status = row.not_made().map_or_else(TestCaseStatus::success, |why| skipped(&why));
+    case("faults", &format!("{}: {} at {} s", row.number, row.kind.name(), row.planned_s), status)
 }
 
 fn threshold(result: &ThresholdResult) -> TestCase {

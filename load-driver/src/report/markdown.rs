@@ -178,6 +178,12 @@ fn counters(s: &Summary) -> String {
         body.push('\n');
         body.push_str(&table(["finding", "size", "evidence", "sessions, the first"], rows));
     }
+    for line in rows::drift(c) {
+        add!(body, "\n- {}", escape(&line));
+    }
+    if c.drift.iter().any(|row| row.looks > 0) {
+        body.push('\n');
+    }
     section("Counters", &body)
 }
 

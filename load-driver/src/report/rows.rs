@@ -1,11 +1,12 @@
 //! Rows that the terminal and the page both show: what stands in a cell is said once, each makes a table of it in its own way.
 
 use super::{
-    summary::{ConvergenceRow, FaultRow, ScenarioSummary, SegmentRow},
+    summary::{ConvergenceRow, CountersSection, FaultRow, ScenarioSummary, SegmentRow},
     text::{count, ms_or_dash, seconds},
 };
 use crate::{
     leak::LeakRow,
+    ledger::{Ages, DriftRow},
     plan::{Dialect, Protocol},
 };
 
@@ -65,13 +66,51 @@ pub(super) fn convergence(row: &ConvergenceRow) -> [String; 11] {
     ]
 }
 
+/// How far the counts were off over time, and how old their ghosts got, in sentences; empty when nobody looked.
+pub(super) fn drift(counters: &CountersSection) -> Vec<String> {
+    let off = |row: &&DriftRow| row.episodes > 0;
+    let mut all: Vec<String> = counters.drift.iter().filter(off).map(one_drift).collect();
+    let looks: u64 = counters.drift.iter().map(|row| row.looks).sum();
+    if all.is_empty() && looks > 0 {
+        all.push(format!("drift: none in {} looks", count(looks)));
+    }
+    let ages = &counters.ghost_ages;
+    let kinds = [("when first seen", &ages.seen), ("counted late", &ages.gone), ("gone with their process", &ages.gone_with_process)];
+    let told: Vec<String> = kinds.into_iter().chain([("still there", &ages.still)]).filter_map(|(what, ages)| age(what, ages)).collect();
+    if !told.is_empty() {
+        all.push(format!("ghosts had been over for: {}", told.join("; ")));
+    }
+    all
+}
+
+fn one_drift(row: &DriftRow) -> String {
+    let sides = [(row.ghost_seconds, "of ghosts"), (row.false_capacity_seconds, "of false capacity")];
+    let took = sides.into_iter().filter(|(took, _)| *took > 0.0).map(|(took, of)| format!(", {took:.1} session-seconds {of}"));
+    let from = seconds(row.began_s.unwrap_or_default());
+    let to = row.ended_s.map_or_else(|| "the end".to_owned(), seconds);
+    let times = if row.episodes > 1 { format!(", {} times", count(row.episodes)) } else { String::new() };
+    let range = match (row.least, row.most) {
+        (0, most) => format!("up to {most:+}"),
+        (least, 0) => format!("down to {least:+}"),
+        (least, most) => format!("{least:+} to {most:+}"),
+    };
+    format!("drift of {}: {range} sessions{} from {from} to {to}{times}", row.source, took.collect::<String>())
+}
+
+fn age(what: &str, ages: &Ages) -> Option<String> {
+    let of = |value: Option<f64>| seconds(value.unwrap_or_default());
+    let Ages { count: n, p50_s, p95_s, max_s, .. } = ages;
+    (*n > 0).then(|| format!("{what} p50 {}, p95 {}, max {} ({})", of(*p50_s), of(*p95_s), of(*max_s), count(*n)))
+}
+
 /// One fault that was made on purpose, or was not.
 pub(super) fn fault(row: &FaultRow) -> [String; 7] {
-    let figures = row.figures.iter().map(|(name, value)| format!("{} {value:.1}", name.replace('_', " ")));
+    let shown = |value: f64| if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") };
+    let figures = row.figures.iter().map(|(name, value)| format!("{} {}", name.replace('_', " "), shown(*value)));
     let note = match (&row.skipped, row.began_s) {
         (Some(why), _) => format!("SKIPPED: {why}"),
         (None, None) => "not reached".to_owned(),
-        (None, Some(_)) => figures.collect::<Vec<_>>().join(", "),
+        (None, Some(_)) => row.without.iter().map(|what| format!("WITHOUT {what}")).chain(figures).collect::<Vec<_>>().join(", "),
     };
     [
         row.kind.name().to_owned(),

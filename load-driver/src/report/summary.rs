@@ -10,7 +10,7 @@ use crate::{
     balance::Balance,
     compare::{self, BaselineComparison},
     leak::LeakRow,
-    ledger::{Confidence, Funnel},
+    ledger::{Confidence, DriftRow, Funnel, GhostAges},
     plan::{Dialect, EndKind, Fault, FaultName, Protocol},
     record::Series,
     system::Saturation,
@@ -170,7 +170,7 @@ pub enum CountersStatus {
 }
 
 /// The backends' counters against the ledger.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CountersSection {
     /// Verdict.
     pub status: CountersStatus,
@@ -182,6 +182,12 @@ pub struct CountersSection {
     pub cannot_see: Vec<String>,
     /// What is wrong, worst first.
     pub findings: Vec<FindingRow>,
+    /// How far each count was off over time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drift: Vec<DriftRow>,
+    /// For how long sessions had been over that were still counted, where they are known by name.
+    #[serde(default)]
+    pub ghost_ages: GhostAges,
 }
 
 /// One thing that is wrong with the counters.
@@ -315,7 +321,10 @@ pub struct FaultRow {
     pub struck: Option<u64>,
     /// Why it could not be made here.
     pub skipped: Option<String>,
-    /// What else was measured of it: `peak_starts_per_s`, `recovered_after_s` ...
+    /// What of it could not be made here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without: Option<String>,
+    /// What else was measured of it: `peak_dials_per_s`, `all_back_after_s` ...
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub figures: BTreeMap<String, f64>,
 }
@@ -340,7 +349,19 @@ impl FaultRow {
             ended_s: None,
             struck: None,
             skipped: None,
+            without: None,
             figures: BTreeMap::new(),
+        }
+    }
+
+    /// Why the run says nothing of this fault, or of a part of it.
+    pub fn not_made(&self) -> Option<String> {
+        match (&self.skipped, self.began_s, &self.without, self.struck) {
+            (Some(why), ..) => Some(format!("skipped: {why}")),
+            (None, None, ..) => Some("not reached: the run was over before it".to_owned()),
+            (None, Some(_), Some(what), _) => Some(format!("made without {what}")),
+            (None, Some(_), None, Some(0)) => Some("struck nobody".to_owned()),
+            (None, Some(_), None, _) => None,
         }
     }
 }

@@ -140,6 +140,7 @@ pub(super) fn figure(result: &ThresholdResult) -> String {
         Unit::PerSecond => format!("{value:.1}/s"),
         Unit::PerHour => format!("{value:.1}/h"),
         Unit::MibPerHour => format!("{value:.1} MiB/h"),
+        Unit::SessionSeconds => format!("{value:.1} session-s"),
     }
 }
 
@@ -182,6 +183,9 @@ fn counters(s: &Summary, style: Style) -> String {
             let more = if more > 0 { format!(" and {} more", count(more)) } else { String::new() };
             body.line(format_args!("      sessions: {}{more}", finding.session_ids.join(", ")));
         }
+    }
+    for line in rows::drift(&s.counters) {
+        body.line(format_args!("  {line}"));
     }
     section(style, "counters", &body.into_text())
 }

@@ -124,7 +124,7 @@ fn track() -> ProcessTrack {
 
 fn judged(registry: &Registry, funnels: &Funnels, thresholds: &[(&str, &str)]) -> Vec<crate::threshold::ThresholdResult> {
     let parsed = thresholds.iter().map(|(key, text)| Threshold::parse(key, &Spec::short(*text), &["talk", "listen"]).unwrap());
-    Monitor::new(parsed.collect()).results(&Measurements { registry, funnels, leaks: None })
+    Monitor::new(parsed.collect()).results(&Measurements { registry, funnels, leaks: None, drift: None })
 }
 
 fn known(registry: &Registry) -> Known {
@@ -302,7 +302,7 @@ fn annotations_name_what_is_wrong() {
             "broken: no_worker_lost",
         ]
     );
-    assert_eq!(marks(&bad(), annotations::Level::Warning), ["stopped early"]);
+    assert_eq!(marks(&bad(), annotations::Level::Warning), ["stopped early", "fault: stall"]);
     assert!(marks(&good(), annotations::Level::Error).is_empty());
     assert_eq!(marks(&empty(), annotations::Level::Notice), ["counters not checked"]);
     // A run that failed for a reason of its own kind is not silent.
@@ -453,6 +453,7 @@ fn stall(skipped: Option<&str>) -> FaultRow {
         ended_s: made.then_some(5.1),
         struck: made.then_some(7),
         skipped: skipped.map(str::to_owned),
+        without: None,
         figures: std::collections::BTreeMap::new(),
     }
 }
@@ -552,7 +553,9 @@ fn the_json_reads_back() {
 #[test]
 fn junit_has_a_case_per_threshold_and_invariant() {
     let xml = junit::render(&bad()).unwrap();
-    assert_eq!(xml.matches("<testcase ").count(), 4 + 2 + 7 + 1);
+    assert_eq!(xml.matches("<testcase ").count(), 4 + 2 + 7 + 2 + 1);
+    // Of two faults one was made.
+    assert_eq!(xml.matches("skipped: ").count(), 1, "{xml}");
     // turn_response, barge_in_stop (no data), sessions_failed; the counters and their finding; counters, generator, workers; the verdict.
     assert_eq!(xml.matches("<failure").count(), 3 + 2 + 3 + 1);
     // Both ways of showing a failure have the text.

@@ -119,6 +119,8 @@ fn write(run: &mut Run, now: Micros) -> std::io::Result<()> {
         status,
         basis: basis.to_owned(),
         findings: proven.iter().map(finish::finding).collect(),
+        drift: run.ledger.drift(),
+        ghost_ages: run.ledger.ghost_ages(),
         ..CountersSection::default()
     };
     let (funnels, carried) = (run.ledger.funnels().clone(), run.ledger.carried());

@@ -212,6 +212,7 @@ impl Run {
         self.end_faults().await;
         self.forget_kills();
         self.poller.want_names(true);
+        self.ledger.names_are_asked(unix_now(&self.clock));
         self.drain_poller();
         while !self.ledger.settled(unix_now(&self.clock)) && !self.gave_up() && !self.all_fallen(over_at) {
             let happening = self.next(&mut seconds).await;
@@ -306,6 +307,7 @@ impl Run {
                 }
             }
             EngineEvent::Struck { fault, sessions } => self.timeline.struck(fault, sessions),
+            EngineEvent::Storm { fault, steps } => self.timeline.storm(fault, &steps),
             EngineEvent::Ready => {}
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
             EngineEvent::Done { shard } => {
@@ -387,13 +389,19 @@ impl Run {
         }
         self.find_fallen();
         if !self.open.is_empty() {
-            self.poller.want_names(self.voice.wants_names(unix_now(&self.clock)));
+            let now_us = unix_now(&self.clock);
+            self.poller.want_names(self.voice.wants_names(now_us) || self.ledger.wants_names(now_us));
         }
         let live = self.ledger.live();
         self.give_up_if_hopeless(now, &live);
         if self.stopped_early.is_none()
             && let Some(result) = self.monitor.tick(
-                &Measurements { registry: &self.registry, funnels: self.ledger.funnels(), leaks: Some(&self.leaks) },
+                &Measurements {
+                    registry: &self.registry,
+                    funnels: self.ledger.funnels(),
+                    leaks: Some(&self.leaks),
+                    drift: Some(self.ledger.drift_sum()),
+                },
                 now < self.job.prepared.plan.stops_at(),
             )
         {

@@ -149,7 +149,12 @@ pub(super) fn known(
         segments: vec![run.job.segment(run.clock.unix_us(Micros::ZERO), at)],
         duration_s: at.0 as f64 / 1e6,
         stopped_early: run.stopped_early.clone(),
-        thresholds: run.monitor.results(&Measurements { registry: &run.registry, funnels, leaks: Some(&run.leaks) }),
+        thresholds: run.monitor.results(&Measurements {
+            registry: &run.registry,
+            funnels,
+            leaks: Some(&run.leaks),
+            drift: Some(run.ledger.drift_sum()),
+        }),
         irregular,
         counters,
         convergence: convergence.iter().map(convergence_row).collect(),
@@ -203,6 +208,8 @@ fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersS
         confidence: verdict.confidence,
         cannot_see: verdict.cannot_see.clone(),
         findings: verdict.findings.iter().filter(|f| !excused(f)).map(finding).collect(),
+        drift: verdict.drift.clone(),
+        ghost_ages: verdict.ghost_ages.clone(),
     }
 }
 

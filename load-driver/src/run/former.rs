@@ -4,6 +4,7 @@ use proto::time::Micros;
 
 use crate::{
     leak::LeakRow,
+    ledger::DriftRow,
     report::{
         build::Known,
         summary::{CountersSection, CountersStatus, FaultRow, FindingRow, SegmentRow, Summary},
@@ -173,6 +174,12 @@ fn counters(before: &CountersSection, mut now: CountersSection, leftover: &Lefto
         status => status,
     };
     now.findings.splice(0..0, found);
+    let earlier = before.drift.iter().map(|row| {
+        let told = if row.source.contains("(before") { row.source.clone() } else { format!("{} (before {from_s:.0} s)", row.source) };
+        DriftRow { source: told, ..row.clone() }
+    });
+    let later = std::mem::take(&mut now.drift).into_iter().map(|row| row.later_by(from_s));
+    now.drift = earlier.chain(later).collect();
     let notes = if leftover.notes.is_empty() { String::new() } else { format!("; {}", leftover.notes.join("; ")) };
     now.basis = format!("from {from_s:.0} s on: {}; before that, up to the last checkpoint of the killed driver{notes}", now.basis);
     now

@@ -32,7 +32,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub seed: Option<String>,
     /// Makes the embedded backends count wrongly on purpose, in this share of the cases that the kind is about: `ghost`,
-    /// `double_decrement`, `decrement_on_reject`, `late_decrement`, `torn_snapshot`, `forget_on_timeout`. May be repeated.
+    /// `double_decrement`, `decrement_on_reject`, `late_decrement`, `torn_snapshot`, `forget_on_timeout`, `resurrect`. May be repeated.
     #[arg(long = "defect", value_name = "KIND=RATE[:DELAY]")]
     pub defects: Vec<String>,
     /// Makes the embedded backends misbehave on purpose as real voice backends do, in this share of their sessions: `stale_audio_after_barge_in`,

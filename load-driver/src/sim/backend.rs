@@ -199,6 +199,8 @@ impl Backend {
                 self.uncount(speaks(phase));
                 self.uncount(speaks(phase));
             }
+            // One that is there again takes its place anew, and nobody speaks in it.
+            Fate::Undone => self.speaking -= i64::from(speaks(phase)),
             Fate::Withheld => {}
             Fate::Late(after) => return Some(after.as_micros() as u64),
         }

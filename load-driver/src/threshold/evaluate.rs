@@ -6,10 +6,10 @@ use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Aggregate, Basis, Filter, Gauge, Measure, Sessions, Threshold};
+use super::{Aggregate, Basis, Drift, Filter, Gauge, Measure, Sessions, Threshold};
 use crate::{
     leak::Leak,
-    ledger::Funnel,
+    ledger::{DriftSum, Funnel},
     record::{Counter, Metric, histogram},
 };
 
@@ -25,6 +25,10 @@ pub trait Source {
     fn gauge(&self, gauge: Gauge) -> (u64, u64);
     /// The lower bound of the growth an hour of the process that grows most, and the fewest blocks that such a bound rests on.
     fn leak(&self, _: Leak) -> Option<(f64, u64)> {
+        None
+    }
+    /// How far the backends' counts were off; none where nobody reads them.
+    fn drift(&self) -> Option<DriftSum> {
         None
     }
     /// Length of the measured part.
@@ -59,6 +63,8 @@ pub enum Unit {
     PerHour,
     /// MiB an hour.
     MibPerHour,
+    /// Sessions times seconds.
+    SessionSeconds,
 }
 
 /// One threshold and what became of it.
@@ -132,7 +138,8 @@ impl Threshold {
         match (self.key.measure, self.expression.aggregate) {
             (Measure::Leak(Leak::Rss), _) => Unit::MibPerHour,
             (Measure::Leak(_), _) => Unit::PerHour,
-            (Measure::Gauge(_), _) | (_, Aggregate::Count) => Unit::Count,
+            (Measure::Drift(Drift::GhostSeconds | Drift::FalseCapacitySeconds), _) => Unit::SessionSeconds,
+            (Measure::Gauge(_) | Measure::Drift(Drift::Most), _) | (_, Aggregate::Count) => Unit::Count,
             (Measure::Latency(..), Aggregate::Rate) => Unit::PerSecond,
             (Measure::Latency(..), _) => Unit::Ms,
             (Measure::Counter(counter), _) if whole_of(counter).is_none() => Unit::PerSecond,
@@ -148,6 +155,7 @@ impl Threshold {
             Measure::Sessions(sessions) => self.sessions(source, sessions),
             Measure::Gauge(gauge) => Some(self.gauge(source, gauge)),
             Measure::Leak(leak) => source.leak(leak).map(|(value, samples)| Figure { value, samples }),
+            Measure::Drift(drift) => source.drift().map(|sum| Figure { value: drift_of(drift, sum), samples: sum.looks }),
         }?;
         (figure.samples >= self.spec.min_samples.max(1) && figure.value.is_finite()).then_some(figure)
     }
@@ -202,6 +210,14 @@ impl Threshold {
         let (now, peak) = source.gauge(gauge);
         let value = if self.expression.aggregate == Aggregate::Max { peak } else { now };
         Figure { value: value as f64, samples: source.sessions(&self.key.filter).attempted }
+    }
+}
+
+fn drift_of(drift: Drift, sum: DriftSum) -> f64 {
+    match drift {
+        Drift::GhostSeconds => sum.ghost_seconds,
+        Drift::FalseCapacitySeconds => sum.false_capacity_seconds,
+        Drift::Most => sum.most as f64,
     }
 }
 

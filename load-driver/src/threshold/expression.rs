@@ -190,7 +190,7 @@ fn check_aggregate(aggregate: Aggregate, measure: Measure) -> Result<(), &'stati
         Measure::Latency(..) => matches!(aggregate, Avg | Min | Med | Max | Percentile(_) | Count | Rate),
         Measure::Counter(_) | Measure::Sessions(_) => matches!(aggregate, Count | Rate),
         Measure::Gauge(_) => matches!(aggregate, Value | Max),
-        Measure::Leak(_) => aggregate == Value,
+        Measure::Leak(_) | Measure::Drift(_) => aggregate == Value,
     };
     if fits {
         return Ok(());
@@ -199,6 +199,7 @@ fn check_aggregate(aggregate: Aggregate, measure: Measure) -> Result<(), &'stati
         Measure::Latency(..) => "a latency has avg, min, med, max, p(N), count and rate",
         Measure::Counter(_) | Measure::Sessions(_) => "a counter has count and rate",
         Measure::Leak(_) => "a leak has value: the lower bound of its growth an hour",
+        Measure::Drift(_) => "a drift has value: of the whole run",
         Measure::Gauge(_) => "a gauge has value (at the end) and max (its peak)",
     })
 }

@@ -43,6 +43,17 @@ pub enum Gauge {
     Speaking,
 }
 
+/// Figures of how far the backends' counts of live sessions are off, all sources together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drift {
+    /// Session-seconds that were counted for sessions that were over.
+    GhostSeconds,
+    /// Session-seconds that were not counted for sessions that lived.
+    FalseCapacitySeconds,
+    /// The largest difference, without its sign.
+    Most,
+}
+
 /// What a key names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
@@ -56,6 +67,8 @@ pub enum Measure {
     Gauge(Gauge),
     /// Growth of a process of the run: the lower bound of its slope, the highest of all processes.
     Leak(Leak),
+    /// How far the counts were off.
+    Drift(Drift),
 }
 
 /// Which scenarios count.
@@ -109,6 +122,9 @@ const SESSIONS: [(&str, Sessions); 5] = [
 
 const LEAKS: [(&str, Leak); 3] = [("leak_rss", Leak::Rss), ("leak_fds", Leak::Fds), ("leak_threads", Leak::Threads)];
 
+const DRIFTS: [(&str, Drift); 3] =
+    [("ghost_seconds", Drift::GhostSeconds), ("false_capacity_seconds", Drift::FalseCapacitySeconds), ("drift_max", Drift::Most)];
+
 const GAUGES: [(&str, Gauge); 2] = [("active", Gauge::Active), ("speaking", Gauge::Speaking)];
 
 fn measure(name: &str) -> Option<Measure> {
@@ -117,7 +133,8 @@ fn measure(name: &str) -> Option<Measure> {
     let sessions = || SESSIONS.into_iter().find(|s| s.0 == name).map(|s| Measure::Sessions(s.1));
     let gauge = || GAUGES.into_iter().find(|g| g.0 == name).map(|g| Measure::Gauge(g.1));
     let leak = || LEAKS.into_iter().find(|l| l.0 == name).map(|l| Measure::Leak(l.1));
-    latency().or_else(counter).or_else(sessions).or_else(gauge).or_else(leak)
+    let drift = || DRIFTS.into_iter().find(|d| d.0 == name).map(|d| Measure::Drift(d.1));
+    latency().or_else(counter).or_else(sessions).or_else(gauge).or_else(leak).or_else(drift)
 }
 
 /// Every name that a key may begin with.
@@ -128,6 +145,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
         .chain(SESSIONS.map(|s| s.0))
         .chain(GAUGES.map(|g| g.0))
         .chain(LEAKS.map(|l| l.0))
+        .chain(DRIFTS.map(|d| d.0))
 }
 
 impl Key {
@@ -166,6 +184,9 @@ impl Key {
     fn tag(&mut self, name: &str, value: &str, scenarios: &[impl AsRef<str>]) -> Result<(), String> {
         if matches!(self.measure, Measure::Leak(_)) {
             return Err("a leak has no tags: every process of the run is looked at, and the worst one counts".to_owned());
+        }
+        if matches!(self.measure, Measure::Drift(_)) {
+            return Err("a drift has no tags: it is of the counts of all backends".to_owned());
         }
         if matches!(self.measure, Measure::Gauge(_)) {
             return Err("a gauge has no tags: it is counted over all scenarios".to_owned());
@@ -263,6 +284,7 @@ mod tests {
             ("turns{basis:service}", 6, "only latencies have a basis"),
             ("active{scenario:talk}", 7, "a gauge has no tags"),
             ("leak_rss{scenario:talk}", 9, "a leak has no tags"),
+            ("drift_max{scenario:talk}", 10, "a drift has no tags"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!((error.position, error.message.contains(part)), (position, true), "{text}: {error}");

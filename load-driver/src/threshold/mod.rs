@@ -10,6 +10,7 @@
 //! sessions_failed:                        rate<0.01            sessions
 //! active:                                 max>=1000            gauge
 //! leak_rss:                               value<2              MiB an hour, the lower bound of the process that grows most
+//! ghost_seconds:                          value<60             session-seconds for which ended sessions were counted
 //! ```
 
 pub mod evaluate;
@@ -19,7 +20,7 @@ pub mod monitor;
 
 pub use evaluate::{Source, Status, ThresholdResult, Unit};
 pub use expression::{Aggregate, Expression, Operator};
-pub use key::{Basis, Filter, Gauge, Key, Measure, Sessions};
+pub use key::{Basis, Drift, Filter, Gauge, Key, Measure, Sessions};
 pub use monitor::Monitor;
 
 use std::time::Duration;

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::*;
 use crate::{
-    ledger::Funnel,
+    ledger::{DriftSum, Funnel},
     record::{Counter, histogram},
     threshold::{Basis, Filter, Gauge, Spec, Unit},
 };
@@ -15,6 +15,7 @@ struct Fake {
     seconds: Vec<Vec<u64>>,
     counts: BTreeMap<Counter, u64>,
     funnel: Funnel,
+    drift: Option<DriftSum>,
 }
 
 impl Source for Fake {
@@ -37,6 +38,10 @@ impl Source for Fake {
 
     fn gauge(&self, _: Gauge) -> (u64, u64) {
         (3, 12)
+    }
+
+    fn drift(&self) -> Option<DriftSum> {
+        self.drift
     }
 
     fn measured(&self) -> Duration {
@@ -69,8 +74,12 @@ fn figures_by_hand() {
             (Counter::StaleFrames, 0),
         ]),
         funnel: some_sessions(),
+        drift: Some(DriftSum { looks: 40, ghost_seconds: 12.5, false_capacity_seconds: 0.0, most: 7 }),
     };
     for (key, expression, value, unit) in [
+        ("ghost_seconds", "value<60", 12.5, Unit::SessionSeconds),
+        ("false_capacity_seconds", "value==0", 0.0, Unit::SessionSeconds),
+        ("drift_max", "value<=7", 7.0, Unit::Count),
         ("turn_response", "p(95)<96", 95.0, Unit::Ms),
         ("turn_response{basis:service}", "p(95)<9.6", 9.5, Unit::Ms),
         ("turn_response", "min<=1", 1.0, Unit::Ms),
@@ -222,5 +231,13 @@ fn windows_need_something_that_has_one() {
     for (key, window) in [("sessions_failed", 5), ("connect", 0), ("connect", 601)] {
         let spec = Spec { window: Some(Duration::from_secs(window)), ..Spec::short("count<1") };
         assert!(Threshold::parse(key, &spec, &["talk"]).is_err(), "{key} {window}");
+    }
+}
+
+#[test]
+fn counts_that_nobody_looked_at_are_no_data() {
+    for drift in [None, Some(DriftSum::default())] {
+        let source = Fake { funnel: some_sessions(), drift, ..Fake::default() };
+        assert_eq!(judged("drift_max", "value==0", &source).status, Status::NoData);
     }
 }

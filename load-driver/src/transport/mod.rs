@@ -156,6 +156,9 @@ pub trait Link {
 pub trait Inbound {
     /// The next thing from the peer. Not to be polled after [`Received::Closed`].
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Received>;
+
+    /// Moves on what waits to be sent, and reads nothing: the peer finds a reader that does not read.
+    fn poll_unread(&mut self, cx: &mut Context<'_>);
 }
 
 /// Something from the peer.
@@ -176,6 +179,8 @@ pub enum How {
     Done,
     /// `RST_STREAM`, or a close frame without goodbye.
     Cancel,
+    /// `Cancel` and `Rst` in the same moment.
+    Race,
     /// FIN.
     Fin,
     /// RST.

@@ -53,7 +53,7 @@ impl Socket {
         match how {
             How::Done | How::Cancel => Remains::Nothing,
             How::Fin => finish(stream),
-            How::Rst => {
+            How::Rst | How::Race => {
                 stream.reset();
                 Remains::Nothing
             }

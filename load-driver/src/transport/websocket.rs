@@ -182,6 +182,12 @@ impl Link for WebSocketLink {
                     while poll_fn(|cx| stream.borrow_mut().poll_next_unpin(cx)).await.is_some_and(|m| m.is_ok()) {}
                 }))
             }
+            How::Race => {
+                let frame = CloseFrame { code: CLOSE_GOING_AWAY.into(), reason: "".into() };
+                // What does not go at once loses the race.
+                let _ = self.write(Message::Close(Some(frame)));
+                self.socket.kill(How::Rst)
+            }
             How::Fin | How::Rst | How::Silent => self.socket.kill(how),
         }
     }
@@ -226,6 +232,11 @@ impl WebSocketInbound {
 }
 
 impl Inbound for WebSocketInbound {
+    fn poll_unread(&mut self, cx: &mut Context<'_>) {
+        // An error shows again when something is read.
+        let _ = Pin::new(&mut *self.stream.borrow_mut()).poll_ready(cx);
+    }
+
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
         if let Some(report) = self.report.take() {
             return Poll::Ready(Received::Report(report));

@@ -115,7 +115,7 @@ impl VoiceBook {
                 self.refused(index, *cause, at_us);
                 self.dials.remove(&index);
             }
-            LedgerEvent::Forced { .. } => {}
+            LedgerEvent::Forced { .. } | LedgerEvent::Deaf { .. } | LedgerEvent::Raced => {}
             LedgerEvent::Ended { finish } => {
                 let Some(dial) = self.dials.remove(&index) else { return };
                 let watched = dial.backend.is_some_and(|backend| self.config.watched.get(backend) == Some(&true));

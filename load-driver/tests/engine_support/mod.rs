@@ -3,7 +3,7 @@
 
 pub mod backend;
 
-use std::{future::poll_fn, sync::Arc, time::Duration};
+use std::{cell::Cell, future::poll_fn, rc::Rc, sync::Arc, time::Duration};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
@@ -190,7 +190,12 @@ pub async fn serve_h2<F: Future<Output = ()> + 'static>(
 }
 
 /// A minimal agent.
-pub async fn agent(request: Request, mut respond: Respond) {
+pub async fn agent(request: Request, respond: Respond) {
+    agent_that_counts(request, respond, Rc::default()).await;
+}
+
+/// The same; it says how much it has heard.
+pub async fn agent_that_counts(request: Request, mut respond: Respond, heard: Rc<Cell<u64>>) {
     let mut body = request.into_body();
     let Ok(mut send) = respond.send_response(head(), false) else { return };
     let mut buffer = BytesMut::new();
@@ -198,6 +203,7 @@ pub async fn agent(request: Request, mut respond: Respond) {
         body.flow_control().release_capacity(data.len()).ok();
         buffer.extend_from_slice(&data);
         while let Some(event) = take(&mut buffer) {
+            heard.set(heard.get() + 1);
             if let Some(answer) = answer(&event)
                 && send.send_data(framed(answer), false).is_err()
             {

@@ -259,6 +259,15 @@ impl Done {
         all.iter().map(|f| (f["name"].as_str().expect("a name"), f["size"].as_u64().expect("a size"))).collect()
     }
 
+    /// How far the counts were off, each backend's figure added up: most, least, session-seconds of ghosts, of false capacity.
+    pub fn off(&self) -> (i64, i64, f64, f64) {
+        let rows = self.at("/counters/drift").as_array().expect("a list");
+        assert!(!rows.is_empty() && rows.iter().all(|row| row["looks"].as_u64() > Some(10)), "{rows:?}");
+        let whole = |key: &str| rows.iter().map(|row| row[key].as_i64().expect("a number")).sum();
+        let time = |key: &str| rows.iter().map(|row| row[key].as_f64().expect("a number")).sum();
+        (whole("most"), whole("least"), time("ghost_seconds"), time("false_capacity_seconds"))
+    }
+
     /// The table by kind of end.
     pub fn rows(&self) -> Vec<Row> {
         let all = self.at("/convergence").as_array().expect("a list");

@@ -101,6 +101,7 @@ impl Driver {
             | EngineEvent::Interval(_)
             | EngineEvent::Said { .. }
             | EngineEvent::Struck { .. }
+            | EngineEvent::Storm { .. }
             | EngineEvent::Voice(_) => {}
         }
     }

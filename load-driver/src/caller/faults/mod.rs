@@ -176,6 +176,8 @@ pub(super) struct Watch {
     ended: bool,
     /// Audio of the caller was dropped by the driver itself: what the backend heard is not known.
     deaf: bool,
+    /// The caller did not listen for a while.
+    excused: bool,
     /// When the goodbye was said.
     left: Option<Micros>,
 }
@@ -232,6 +234,7 @@ impl Watch {
             unclear: false,
             ended: false,
             deaf: false,
+            excused: false,
             left: None,
         }
     }
@@ -245,6 +248,11 @@ impl Watch {
     /// The driver dropped audio of this caller.
     pub(super) fn lost_audio(&mut self) {
         self.deaf = true;
+    }
+
+    /// The caller itself did not listen: nothing can be said of the session.
+    pub(super) fn excuse(&mut self) {
+        self.excused = true;
     }
 
     /// A turn begins. An interruption is answered or not like any other, but what was heard of it proves little.

@@ -105,6 +105,6 @@ impl Watch {
             self.found(kind, 1, now.since(self.quiet.since).as_micros() as u64);
         }
         let verdict = std::mem::take(&mut self.verdict);
-        (verdict != Verdict::default()).then_some(verdict)
+        (!self.excused && verdict != Verdict::default()).then_some(verdict)
     }
 }

@@ -30,6 +30,52 @@ fn startup_is_measured_from_the_schedule_and_from_the_dial() {
     assert_eq!(bench.samples(Metric::TimeToFirstStream), [(100, 103, 130)]);
 }
 
+/// A fault of the timeline takes whoever is there, whatever it is doing, and nobody else.
+#[test]
+fn a_session_is_struck_when_it_lives_and_only_then() {
+    let kind = EndKind::TcpRst;
+    let mut struck = false;
+    let mut bench = Bench::new(talker(EndKind::Graceful));
+    bench.act(ms(105), |caller, out| struck = caller.cut(kind, ms(105), out));
+    assert!(!struck && bench.over().is_none(), "it is not there yet");
+    let mut bench = Bench::live(talker(EndKind::Graceful));
+    bench.run(1_600);
+    bench.act(ms(1_600), |caller, out| struck = caller.cut(kind, ms(1_600), out));
+    assert!(struck);
+    assert_eq!(bench.over(), Some((1_600, Action::Ended(Finish::Forced(kind)))));
+    assert_eq!((bench.count(Counter::TurnsInterrupted), bench.dropped()), (1, false));
+    bench.act(ms(1_700), |caller, out| struck = caller.cut(kind, ms(1_700), out));
+    assert!(!struck, "it is over");
+    // A goodbye that is said already is let finish.
+    let mut bench = Bench::live(talker(EndKind::Graceful));
+    bench.act(ms(1_300), |caller, out| caller.stop(ms(1_300), ms(1_300), out));
+    bench.act(ms(1_310), |caller, out| struck = caller.race(ms(1_310), out));
+    assert!(!struck && bench.over().is_none());
+}
+
+/// Cancel and disconnect are one action; the deadline was asked for at the start, and never before its time.
+#[test]
+fn a_race_asks_for_its_deadline_when_the_session_starts() {
+    let mut bench = Bench::new(talker(EndKind::Graceful));
+    bench.caller.dies_at(Micros(2_500_400));
+    bench.act(ms(110), |caller, out| caller.on_connected(true, ms(110), out));
+    assert!(matches!(&bench.sent()[0].1, ClientEvent::Start(start) if start.max_duration_ms == 2_391));
+    bench.hear(125, accepted());
+    bench.act(ms(2_501), |caller, out| assert!(caller.race(ms(2_501), out)));
+    assert_eq!(bench.over(), Some((2_501, Action::Ended(Finish::Forced(EndKind::Cancel)))));
+}
+
+#[test]
+fn what_is_left_of_a_session_is_what_it_has_not_had() {
+    let mut bench = Bench::live(talker(EndKind::Graceful));
+    assert_eq!(bench.caller.left(ms(1_000)), Some(Duration::from_secs(3)));
+    bench.run(2_000);
+    assert_eq!(bench.caller.left(ms(2_000)), Some(Duration::from_secs(2)));
+    bench.act(ms(2_100), |caller, out| caller.stop(ms(9_000), ms(2_100), out));
+    assert_eq!(bench.caller.left(ms(2_100)), Some(Duration::ZERO), "it is told to go");
+    assert_eq!(Bench::live(one_turn()).caller.left(ms(500)), None);
+}
+
 #[test]
 fn a_pooled_connection_has_no_connect_time() {
     let mut bench = Bench::new(one_turn());

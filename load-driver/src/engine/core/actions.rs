@@ -7,6 +7,7 @@ use proto::{frame::ClientEvent, time::Micros};
 use super::{Core, Flow, PAUSE_AFTER_FAILURE, Phase, Slot, departing::at_stake};
 use crate::{
     caller::Action,
+    engine::event::StormStep,
     ledger::{FailureCause, Finish, LedgerEvent},
     plan::{EndKind, Resumption},
     record::Counter,
@@ -19,6 +20,7 @@ impl Core {
         let mut actions = std::mem::take(&mut self.actions);
         let mut failed = None;
         let mut retry = false;
+        let mut later = None;
         let mut forced = false;
         let mut rest = None;
         let mut heard = None;
@@ -26,20 +28,7 @@ impl Core {
             let Some(slot) = self.slots.get_mut(key) else { break };
             let scenario = slot.start.scenario;
             match action {
-                Action::Send(event) => {
-                    // A goodbye is a forced end like the others: the counters must follow it from here on.
-                    if matches!(event, ClientEvent::End { .. }) {
-                        self.log_of(key, now, LedgerEvent::Forced { kind: EndKind::Graceful });
-                    }
-                    let Some(slot) = self.slots.get_mut(key) else { break };
-                    let audio = matches!(event, ClientEvent::Audio(_));
-                    if slot.link.as_mut().is_some_and(|link| link.send(event) == Err(Unsent::Full)) {
-                        if audio {
-                            slot.caller.on_lost_audio();
-                        }
-                        self.recorder.count(scenario, Counter::SendDrops, 1);
-                    }
-                }
+                Action::Send(event) => self.say(key, now, event),
                 Action::Measure(sample) => self.recorder.record(scenario, &sample),
                 Action::Explain(cause, words) => {
                     self.ways.reasons.note(cause, &slot.caller.plan().scenario.service.connection, || words);
@@ -57,6 +46,11 @@ impl Core {
                         self.end_of(key, how);
                     }
                 }
+                Action::Race => {
+                    forced = true;
+                    self.log_of(key, now, LedgerEvent::Forced { kind: EndKind::Cancel });
+                    self.end_of(key, How::Race);
+                }
                 Action::Drop => {
                     forced = true;
                     if !slot.accepted {
@@ -69,6 +63,10 @@ impl Core {
                     slot.accepted = true;
                     if let Some(granted) = &mut slot.granted {
                         granted.accepted();
+                    }
+                    let back = slot.storm.take();
+                    if let Some(storm) = back {
+                        self.storm_step(storm.fault, now, StormStep::Back);
                     }
                     let (session_id, backend_id, boot_id) = (accepted.session_id, accepted.backend_id, accepted.boot_id);
                     self.log_of(key, now, LedgerEvent::Accepted { session_id, backend_id, boot_id });
@@ -83,12 +81,7 @@ impl Core {
                     if let Some(heard) = heard.filter(|_| cause != FailureCause::Aborted) {
                         self.ways.reasons.note(cause, &slot.caller.plan().scenario.service.connection, || heard);
                     }
-                    retry = self.may_retry(key, cause);
-                    if !retry && let Some(slot) = self.slots.get(key) {
-                        let turns = at_stake(slot.caller.plan(), cause);
-                        self.count_unspoken(scenario, turns);
-                    }
-                    self.log_of(key, now, if retry { LedgerEvent::Retried { cause } } else { LedgerEvent::Failed { cause } });
+                    (retry, later) = self.failed(key, now, cause);
                 }
             }
         }
@@ -99,12 +92,50 @@ impl Core {
         };
         if retry {
             self.retry(key, inside);
+        } else if let Some(at) = later {
+            self.retry_at(key, at, inside);
         } else {
             // Who is sent away again and again must not come back in a busy loop either.
             let pause = failed || self.slots.get(key).is_some_and(|slot| slot.caller.cut_short());
             self.free(key, now, pause, inside, rest);
         }
         if forced || failed { Flow::Stop } else { Flow::Drain }
+    }
+
+    fn say(&mut self, key: usize, now: Micros, event: ClientEvent) {
+        // A goodbye is a forced end like the others: the counters must follow it from here on.
+        let goodbye = matches!(event, ClientEvent::End { .. });
+        if goodbye {
+            self.log_of(key, now, LedgerEvent::Forced { kind: EndKind::Graceful });
+        }
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        if goodbye {
+            // Its answer is to be heard.
+            slot.ears.iter().for_each(|ears| ears.open());
+        }
+        let audio = matches!(event, ClientEvent::Audio(_));
+        if slot.link.as_mut().is_some_and(|link| link.send(event) == Err(Unsent::Full)) {
+            if audio {
+                slot.caller.on_lost_audio();
+            }
+            self.recorder.count(slot.start.scenario, Counter::SendDrops, 1);
+        }
+    }
+
+    /// The session was not accepted: whether it goes to another backend, or comes back at some time, and what is to be said of it.
+    fn failed(&mut self, key: usize, now: Micros, cause: FailureCause) -> (bool, Option<Micros>) {
+        let Some(slot) = self.slots.get(key) else { return (false, None) };
+        let retry = self.may_retry(key, cause);
+        let later = self.tries_again_at(slot.storm, slot.caller.plan().index, &slot.lane, cause, now).filter(|_| !retry);
+        let again = retry || later.is_some();
+        let (scenario, storm) = (slot.start.scenario, slot.storm);
+        let turns = if again { 0 } else { at_stake(slot.caller.plan(), cause) };
+        self.count_unspoken(scenario, turns);
+        if let Some(storm) = storm {
+            self.storm_step(storm.fault, now, if again { StormStep::Fails } else { StormStep::GivenUp });
+        }
+        self.log_of(key, now, if again { LedgerEvent::Retried { cause } } else { LedgerEvent::Failed { cause } });
+        (retry, later)
     }
 
     /// Sets the wheel to what the caller, or its end, wants next.
@@ -122,6 +153,11 @@ impl Core {
     pub(super) fn free(&mut self, key: usize, now: Micros, pause: bool, inside: bool, rest: Option<Resumption>) {
         let Some(slot) = self.take_out(key, inside) else { return };
         if self.phase == Phase::Running {
+            if let Some(scattered) = slot.scattered
+                && self.come_back(&slot, scattered, now)
+            {
+                return;
+            }
             // Who was to be told to stop by now is stopped.
             let rest = rest.filter(|_| now < slot.stop_at);
             if let Some(session) = rest.and_then(|rest| slot.caller.plan().successor(rest, now)) {

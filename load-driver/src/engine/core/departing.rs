@@ -4,10 +4,10 @@ use std::{collections::VecDeque, sync::Arc};
 
 use proto::{frame::ErrorCode, time::Micros};
 
-use super::{Core, Departure, PAUSE_AFTER_FAILURE, Phase, Slot, Ticket};
+use super::{Core, Departure, PAUSE_AFTER_FAILURE, Phase, Slot, Storm, Ticket};
 use crate::{
     caller::Caller,
-    engine::{Target, agenda::Start, routes::Granted, targets::choose},
+    engine::{Target, agenda::Start, event::StormStep, routes::Granted, targets::choose},
     ledger::{FailureCause, LedgerEvent},
     plan::{SessionPlan, turn},
     record::{Counter, Metric, Sample},
@@ -21,6 +21,8 @@ pub(super) struct Waiting {
     /// Backends that refused it, and the last of them.
     pub(super) refusals: u32,
     pub(super) refused_by: Option<usize>,
+    /// It comes back from one.
+    pub(super) storm: Option<Storm>,
 }
 
 /// Where a session goes.
@@ -36,6 +38,7 @@ impl Core {
         while let Some(start) = self.agenda.due(now) {
             self.schedule(start, now);
         }
+        self.let_return(now);
         while self.dialling < self.options.handshakes.max(1) {
             let next = self.refused.pop_front().or_else(|| self.waiting.pop_front())?;
             if let Some(departure) = self.send_off(next, now) {
@@ -52,13 +55,13 @@ impl Core {
         // What it waits from here on for a dial is the target's doing: it shows in the startup, not in the driver's own lag.
         let lag = Sample { metric: Metric::ScheduleLag, intended: session.start, actual: session.start, to: now };
         self.recorder.record(start.scenario, &lag);
-        self.waiting.push_back(Waiting { start, session, refusals: 0, refused_by: None });
+        self.waiting.push_back(Waiting { start, session, refusals: 0, refused_by: None, storm: None });
     }
 
     /// A conversation goes on in this session, in the lane of the one before; first, for somebody is in the middle of it.
     pub(super) fn resume(&mut self, start: Start, session: SessionPlan, now: Micros) {
         self.log(&session, now, scheduled(start, &session));
-        self.waiting.push_front(Waiting { start, session, refusals: 0, refused_by: None });
+        self.waiting.push_front(Waiting { start, session, refusals: 0, refused_by: None, storm: None });
     }
 
     /// Makes the slot of a session that goes somewhere; none when there is nowhere to go.
@@ -66,6 +69,13 @@ impl Core {
         let lane = waiting.session.scenario.lanes.get(waiting.start.position).copied()?;
         let Some(Way { backend, granted }) = self.way(&waiting) else {
             let cause = FailureCause::NoBackend;
+            if let Some(at) = self.tries_again_at(waiting.storm, waiting.session.index, &lane, cause, now) {
+                self.try_again(waiting, at);
+                return None;
+            }
+            if let Some(storm) = waiting.storm {
+                self.storm_step(storm.fault, now, StormStep::GivenUp);
+            }
             self.log(&waiting.session, now, LedgerEvent::Failed { cause });
             self.count_unspoken(waiting.start.scenario, at_stake(&waiting.session, cause));
             if self.phase == Phase::Running {
@@ -73,18 +83,28 @@ impl Core {
             }
             return None;
         };
-        let Waiting { start, session, refusals, .. } = waiting;
+        let Waiting { start, session, refusals, storm, .. } = waiting;
         let (protocol, service, client_ref) =
             (session.scenario.protocol, Arc::clone(&session.scenario.service), session.client_ref.clone());
         let own_connection = session.scenario.own_connection || session.end.needs_own_connection();
         let report_age_us = granted.as_ref().and_then(Granted::report_age_us);
         let attempted = LedgerEvent::Attempted { backend: (!self.options.front).then_some(backend), report_age_us };
         self.log(&session, now, attempted);
+        if let Some(storm) = storm {
+            self.storm_step(storm.fault, now, StormStep::Dials);
+        }
         self.serial += 1;
         self.dialling += 1;
+        let known = (!self.options.front).then_some(backend);
+        let dies_at = self.strikes.deadline(&session, known, now);
+        let ears = self.strikes.ears();
+        let mut caller = Caller::new(session, now);
+        if let Some(at) = dies_at {
+            caller.dies_at(at);
+        }
         let slot = Slot {
             serial: self.serial,
-            caller: Caller::new(session, now),
+            caller,
             start,
             lane,
             link: None,
@@ -95,6 +115,11 @@ impl Core {
             accepted: false,
             granted,
             refusals,
+            backend: known,
+            ears: ears.clone(),
+            dies_at,
+            storm,
+            scattered: None,
         };
         let key = self.slots.insert(slot);
         self.rearm(key);
@@ -106,7 +131,7 @@ impl Core {
         };
         let Target { authority, address, endpoint, .. } = target;
         let dial = Dial { backend, address, authority, endpoint, service, client_ref, own_connection };
-        Some(Departure { ticket, protocol, dial })
+        Some(Departure { ticket, protocol, dial, ears })
     }
 
     /// Turns that were due and nobody spoke.
@@ -139,7 +164,14 @@ impl Core {
         let Some(slot) = self.take_out(key, inside) else { return };
         let refused_by = slot.granted.as_ref().map(Granted::backend);
         let session = slot.caller.plan().clone();
-        self.refused.push_back(Waiting { start: slot.start, session, refusals: slot.refusals + 1, refused_by });
+        self.refused.push_back(Waiting { start: slot.start, session, refusals: slot.refusals + 1, refused_by, storm: slot.storm });
+    }
+
+    /// Takes the session of a storm back from a dial that came to nothing; it tries again at this time.
+    pub(super) fn retry_at(&mut self, key: usize, at: Micros, inside: bool) {
+        let Some(slot) = self.take_out(key, inside) else { return };
+        let session = slot.caller.plan().clone();
+        self.try_again(Waiting { start: slot.start, session, refusals: 0, refused_by: None, storm: slot.storm }, at);
     }
 
     /// Sessions that were scheduled and have no slot.
@@ -149,7 +181,7 @@ impl Core {
     }
 }
 
-fn scheduled(start: Start, session: &SessionPlan) -> LedgerEvent {
+pub(super) fn scheduled(start: Start, session: &SessionPlan) -> LedgerEvent {
     LedgerEvent::Scheduled {
         scenario: start.scenario,
         protocol: session.scenario.protocol,

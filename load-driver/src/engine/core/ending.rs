@@ -6,6 +6,7 @@ use proto::time::Micros;
 
 use super::{Core, Phase};
 use crate::{
+    engine::event::StormStep,
     ledger::{FailureCause, LedgerEvent},
     transport::How,
 };
@@ -25,6 +26,8 @@ impl Core {
         for key in self.keys() {
             let Some(slot) = self.slots.get_mut(key) else { continue };
             slot.stop_at = Micros::NEVER;
+            // The goodbye is to be heard.
+            slot.ears.iter().for_each(|ears| ears.open());
             slot.caller.stop(deadline, now, &mut self.actions);
             self.apply(key, now, false);
         }
@@ -67,14 +70,18 @@ impl Core {
     fn abandon_waiting(&mut self) {
         self.agenda.clear();
         let now = self.clock.now();
+        self.abandon_returning(now);
         for waiting in self.take_waiting() {
             self.log(&waiting.session, now, LedgerEvent::Failed { cause: FailureCause::Aborted });
+            if let Some(storm) = waiting.storm {
+                self.storm_step(storm.fault, now, StormStep::GivenUp);
+            }
         }
     }
 
     /// Every lane is over, every session ended.
     pub(in crate::engine) fn finished(&self) -> bool {
-        self.agenda.is_empty() && self.waiting.is_empty() && self.refused.is_empty() && self.slots.is_empty()
+        self.agenda.is_empty() && self.waiting.is_empty() && self.refused.is_empty() && self.returning.is_empty() && self.slots.is_empty()
     }
 
     /// Resets the sockets that were kept silent.

@@ -3,8 +3,11 @@
 
 mod actions;
 mod departing;
+pub(super) mod ears;
 mod ending;
 mod report;
+mod returning;
+mod strikes;
 
 use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 
@@ -13,7 +16,13 @@ use proto::{frame::ServerEvent, orca::OrcaLoadReport, time::Micros};
 use slab::Slab;
 use tokio::task::AbortHandle;
 
-use self::{departing::Waiting, report::INTERVAL};
+use self::{
+    departing::Waiting,
+    ears::Ears,
+    report::INTERVAL,
+    returning::{Returning, Storm},
+    strikes::Strikes,
+};
 use super::{
     EngineOptions,
     agenda::{Agenda, Start},
@@ -62,6 +71,8 @@ pub(super) struct Departure {
     pub(super) ticket: Ticket,
     pub(super) protocol: Protocol,
     pub(super) dial: Dial,
+    /// Where the session may be made not to read.
+    pub(super) ears: Option<Rc<Ears>>,
 }
 
 /// A session in being.
@@ -82,6 +93,15 @@ struct Slot {
     granted: Option<Granted>,
     /// Backends that refused it.
     refusals: u32,
+    /// Where it goes; none behind a front, which picks.
+    backend: Option<usize>,
+    ears: Option<Rc<Ears>>,
+    /// The backend was asked for a deadline that falls on this time.
+    dies_at: Option<Micros>,
+    /// It comes back from a storm, and is not back yet.
+    storm: Option<Storm>,
+    /// A storm cuts it now, with so much of its length left.
+    scattered: Option<(u16, Option<Duration>)>,
 }
 
 /// Where sessions can go, and who decides.
@@ -114,6 +134,9 @@ pub(super) struct Core {
     waiting: VecDeque<Waiting>,
     /// Refused, waiting likewise, and first: they should have begun long ago.
     refused: VecDeque<Waiting>,
+    /// Cut by a storm, to be dialled when their backoff is over.
+    returning: Returning,
+    strikes: Strikes,
     dialling: usize,
     slots: Slab<Slot>,
     serial: u64,
@@ -144,6 +167,7 @@ impl Core {
             shard,
             agenda: Agenda::new(&plan, shard, options.shards.max(1)),
             recorder: ShardRecorder::new(plan.scenarios.len()),
+            strikes: Strikes::new(&plan),
             plan,
             options,
             ways,
@@ -151,6 +175,7 @@ impl Core {
             phase: Phase::Running,
             waiting: VecDeque::new(),
             refused: VecDeque::new(),
+            returning: Returning::default(),
             dialling: 0,
             slots: Slab::new(),
             serial: 0,
@@ -177,6 +202,7 @@ impl Core {
         let now = self.clock.now();
         self.stall_us = self.stalled_us(now);
         self.on_time = now;
+        self.strike(now);
         let mut due = std::mem::take(&mut self.due);
         self.align(now);
         self.wheel.advance(self.in_phase(now), &mut due);
@@ -247,6 +273,8 @@ impl Core {
     pub(super) fn event(&mut self, ticket: Ticket, event: ServerEvent) -> Flow {
         let now = self.clock.now();
         let stall_us = self.stalled_us(now);
+        // A race must not be decided by who is heard of first.
+        self.strike(now);
         let Some(slot) = self.slots.get_mut(ticket.key).filter(|slot| slot.serial == ticket.serial) else { return Flow::Stop };
         slot.caller.on_stall(stall_us);
         slot.caller.on_event(event, now, &mut self.actions);
@@ -265,6 +293,7 @@ impl Core {
     /// The stream could not be had, or is over.
     pub(super) fn closed(&mut self, ticket: Ticket, cause: FailureCause) {
         let now = self.clock.now();
+        self.strike(now);
         let Some(slot) = self.slots.get_mut(ticket.key).filter(|slot| slot.serial == ticket.serial) else { return };
         slot.caller.on_closed(cause, now, &mut self.actions);
         self.apply(ticket.key, now, true);

@@ -1,5 +1,6 @@
 //! The proof of the proof: it names each defect with its size, and is silent without one.
 
+mod drift;
 mod flat;
 mod fleet;
 mod funnel;
@@ -90,6 +91,7 @@ fn silent(world: &World) -> Result<(), TestCaseError> {
     prop_assert_eq!(total.completed, ran.goodbyes);
     prop_assert!(total.waiting + total.dialling + total.live == 0, "{:?}", total);
     prop_assert_eq!(verdict.funnels.errors(None).values().sum::<u64>(), total.sessions_failed());
+    drift::none(verdict)?;
     for row in &verdict.convergence {
         prop_assert!(row.ghosts == 0 && row.false_capacity == 0, "{row:?}");
         prop_assert!(row.detected <= row.killed, "{row:?}");
@@ -98,7 +100,7 @@ fn silent(world: &World) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-const DEFECTS: [(Defect, DefectName); 8] = [
+const DEFECTS: [(Defect, DefectName); 9] = [
     (Defect::Ghost, DefectName::Ghost),
     (Defect::DoubleDecrement, DefectName::DoubleDecrement),
     (Defect::DecrementOnReject, DefectName::DecrementOnReject),
@@ -107,6 +109,7 @@ const DEFECTS: [(Defect, DefectName); 8] = [
     (Defect::ForgetOnTimeout, DefectName::ForgetOnTimeout),
     (Defect::WrongOutcome, DefectName::WrongOutcome),
     (Defect::NeverAdded, DefectName::Lost),
+    (Defect::Resurrect, DefectName::Resurrection),
 ];
 
 proptest! {

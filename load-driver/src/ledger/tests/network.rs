@@ -1,6 +1,6 @@
 //! A network that fails on purpose excuses what follows from it, and nothing else.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use agent_server::admin::wire::{EndRecord, LoadJson, SnapshotJson};
 use proto::{frame::Outcome, ids::PlanIndex};
@@ -83,6 +83,11 @@ fn told(story: &Story) -> Verdict {
 }
 
 fn told_in(dialect: Dialect, story: &Story, begins_ms: u64) -> Verdict {
+    told_with(dialect, story, begins_ms, None, 0..0)
+}
+
+/// `beside`: one more step of the session, at this time. `unseen_ms`: nobody looked in this time.
+fn told_with(dialect: Dialect, story: &Story, begins_ms: u64, beside: Option<(u64, LedgerEvent)>, unseen_ms: Range<u64>) -> Verdict {
     let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: true, fresh: true }]);
     config.windows = Windows::default().with(EndKind::HalfOpen, 4_000 * MS);
     config.settle_us = 3_000 * MS;
@@ -95,7 +100,9 @@ fn told_in(dialect: Dialect, story: &Story, begins_ms: u64) -> Verdict {
         (150, LedgerEvent::Accepted { session_id: "s0".into(), backend_id: "b0".into(), boot_id: "boot-1".into() }),
     ];
     steps.extend(story.forced.map(|(kind, ms)| (ms, LedgerEvent::Forced { kind })));
+    steps.extend(beside);
     steps.push((story.over.0, LedgerEvent::Ended { finish: story.over.1 }));
+    steps.sort_by_key(|(ms, _)| *ms);
     for ms in (0..200_000).step_by(250) {
         if let Some((from, to, weather)) = story.fault {
             if (from..from + 250).contains(&ms) {
@@ -113,7 +120,9 @@ fn told_in(dialect: Dialect, story: &Story, begins_ms: u64) -> Verdict {
         if steps.is_empty() {
             ledger.source_done(SOURCE);
         }
-        ledger.sample(sample(at(ms), story, begins_ms));
+        if !unseen_ms.contains(&ms) {
+            ledger.sample(sample(at(ms), story, begins_ms));
+        }
         if ledger.settled(at(ms)) {
             return ledger.verdict();
         }
@@ -123,6 +132,21 @@ fn told_in(dialect: Dialect, story: &Story, begins_ms: u64) -> Verdict {
 
 fn found(story: &Story) -> Vec<DefectName> {
     names(&told(story)).into_iter().map(|(name, _)| name).collect()
+}
+
+/// A driver that stands still answers no keepalive, and its cuts go out late: the backend may have given the session up before one came.
+#[test]
+fn a_timeout_while_the_driver_stood_still_is_no_wrong_outcome() {
+    let story = Story {
+        forced: Some((EndKind::TcpRst, 5_000)),
+        over: (5_001, Finish::Forced(EndKind::TcpRst)),
+        counted: Some((7_500, Outcome::TimedOut)),
+        fault: None,
+    };
+    let of = |unseen| names(&told_with(Dialect::Native, &story, 150, None, unseen)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(of(5_000..8_000), []);
+    assert_eq!(of(0..0), [DefectName::WrongOutcome]);
+    assert_eq!(of(8_000..9_000), [DefectName::WrongOutcome], "it was seen all the while");
 }
 
 #[test]
@@ -148,6 +172,45 @@ fn an_end_that_the_backend_counts_long_before_the_driver_can_know_takes_no_capac
         |fault| Story { forced: None, over: (12_000, Finish::Lost(FailureCause::Reset)), counted: Some((3_000, Outcome::TimedOut)), fault };
     assert_eq!(found(&story(Some((1_000, 12_000, Weather::Lost)))), []);
     assert_eq!(found(&story(None)), [DefectName::FalseCapacity]);
+}
+
+/// Who does not read hears of the backend's end when it reads again. That excuses nothing that the backend does before or after.
+#[test]
+fn an_end_that_came_while_the_driver_did_not_read_is_none_too_early() {
+    let story = |counted, over| Story {
+        forced: None,
+        over: (over, Finish::Lost(FailureCause::Reset)),
+        counted: Some((counted, Outcome::TimedOut)),
+        fault: None,
+    };
+    let found = |counted, over| {
+        let deaf = (2_000, LedgerEvent::Deaf { until_us: at(20_000) });
+        let verdict = told_with(Dialect::Native, &story(counted, over), 100, Some(deaf), 0..0);
+        names(&verdict).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    assert_eq!(found(5_000, 20_300), []);
+    assert_eq!(found(30_000, 40_000), [DefectName::FalseCapacity], "it read again");
+    assert_eq!(found(26_000, 20_300), [DefectName::LateDecrement]);
+}
+
+/// A deadline that was asked for may win over the cut that it races with, however late a stalled backend sees both.
+#[test]
+fn a_race_may_end_either_way() {
+    let story = |outcome| Story {
+        forced: Some((EndKind::Cancel, 5_000)),
+        over: (5_000, Finish::Forced(EndKind::Cancel)),
+        counted: Some((6_000, outcome)),
+        fault: None,
+    };
+    let found = |outcome, beside| {
+        let verdict = told_with(Dialect::Native, &story(outcome), 100, beside, 0..0);
+        names(&verdict).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    let raced = || Some((4_999, LedgerEvent::Raced));
+    assert_eq!(found(Outcome::TimedOut, raced()), []);
+    assert_eq!(found(Outcome::Cancelled, raced()), []);
+    assert_eq!(found(Outcome::Completed, raced()), [DefectName::WrongOutcome]);
+    assert_eq!(found(Outcome::TimedOut, None), [DefectName::WrongOutcome]);
 }
 
 #[test]

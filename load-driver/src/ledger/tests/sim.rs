@@ -26,6 +26,7 @@ pub(super) enum Defect {
     ForgetOnTimeout,
     WrongOutcome,
     NeverAdded,
+    Resurrect,
 }
 
 /// How a simulated session goes.
@@ -349,8 +350,10 @@ impl World {
         }
     }
 
+    /// What would happen while the backend stands still happens at once when it goes on, in the same order.
     fn unstopped(&self, at_us: u64) -> u64 {
-        self.stopped.filter(|(from, to)| (at(*from)..at(*to)).contains(&at_us)).map_or(at_us, |(_, to)| at(to) + (at_us - at(0)) % 997)
+        let stop = self.stopped.filter(|(from, to)| (at(*from)..at(*to)).contains(&at_us));
+        stop.map_or(at_us, |(from, to)| at(to) + (at_us - at(from)) * 997 / (at(to) - at(from)))
     }
 
     fn strikes(&self, defect: Defect, server: &mut Server) -> bool {
@@ -406,6 +409,11 @@ impl World {
                     count(server, at_us, &whose.id(), &reference(whose.index), outcome);
                 }
                 server.live.remove(&whose.id());
+                if abrupt && self.strikes(Defect::Resurrect, server) {
+                    server.live.insert(whose.id(), reference(whose.index));
+                    server.started += 1;
+                    server.active += 1;
+                }
             }
             Op::Count(whose, outcome) => {
                 count(server, at_us, &whose.id(), &reference(whose.index), outcome);
@@ -490,7 +498,7 @@ impl World {
         let last = steps.iter().map(|(at, _, _)| *at).chain(ops.iter().map(|(at, _, _)| *at)).max().unwrap_or(T0).max(at(1));
         if self.sums.is_some() {
             for backend in 0..self.backends {
-                self.poll(&mut ledger, backend, &mut servers, &mut ops, at(0) - 300 * MS);
+                self.poll(&mut ledger, backend, &mut servers, &mut ops, (at(0) - 300 * MS, false));
             }
         }
         let (mut worker_lost, mut backend_killed, mut goodbyes, mut retries) = (false, false, 0, 0);
@@ -519,15 +527,18 @@ impl World {
                 worker_lost = true;
                 ledger.worker_lost(worker, at(ms), true);
             }
-            if now > last + 200 * MS {
+            let over = now > last + 200 * MS;
+            if over {
                 for source in &sources {
                     ledger.source_done(*source);
                 }
+                ledger.names_are_asked(now);
             }
             if tick % 5 == 0 {
+                let names = over || ledger.wants_names(now);
                 // One after the other: a poll serves what happens until it is over.
                 for backend in 0..self.backends {
-                    self.poll(&mut ledger, backend, &mut servers, &mut ops, now + backend as u64 * 16 * MS);
+                    self.poll(&mut ledger, backend, &mut servers, &mut ops, (now + backend as u64 * 16 * MS, names));
                 }
             }
             if ledger.settled(now) {
@@ -553,7 +564,8 @@ impl World {
         }
     }
 
-    fn poll(&self, ledger: &mut Ledger, backend: usize, servers: &mut [Server], ops: &mut VecDeque<Work>, now: u64) {
+    /// A look at this time, with or without names.
+    fn poll(&self, ledger: &mut Ledger, backend: usize, servers: &mut [Server], ops: &mut VecDeque<Work>, (now, names): (u64, bool)) {
         let within = |span: Option<(u64, u64)>| span.is_some_and(|(from, to)| (at(from)..at(to)).contains(&now));
         let dead = backend == 0 && self.kill_backend.is_some_and(|(ms, back)| now + 20 * MS >= at(ms) && (!back || now < at(ms + 500)));
         if within(self.blind) || dead {
@@ -580,6 +592,7 @@ impl World {
         let (ends, next_end) = self.ends(&mut servers[backend]);
         sample.ends = self.log.then_some(ends);
         sample.snapshot.next_end = next_end;
+        sample.sessions = sample.sessions.filter(|_| names);
         ledger.sample(sample);
     }
 }

@@ -40,6 +40,7 @@ fn silent(world: &World) -> Result<(), TestCaseError> {
     prop_assert!(verdict.findings.is_empty(), "{:#?}\n{:#?}", verdict.findings, verdict.notes);
     prop_assert_eq!(verdict.judgement, Judgement::Agree);
     prop_assert!(verdict.irregular.is_empty(), "{:?}", verdict.irregular);
+    super::drift::none(&verdict)?;
     for row in &verdict.convergence {
         prop_assert!(row.detected <= row.killed, "{row:?}");
     }

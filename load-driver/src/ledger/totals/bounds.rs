@@ -92,10 +92,13 @@ impl Bounds {
     pub(super) fn with_windows(mut self, book: &Book, totals: &Totals, span: Span, config: &LedgerConfig) -> Self {
         // As long as a number may take to follow what was said on the wire.
         let news_us = config.grace_us / 4;
+        // A backend may have ended a session of which the driver cannot hear.
+        let unheard = totals.watch.disturbances.within(span.from_us, span.to_us);
         for session in covered(book, totals) {
             let Some(Standing { certain, .. }) = Standing::of(session, totals.epoch, span) else { continue };
             let long_ago = session.accepted.as_ref().is_some_and(|a| a.at_us.saturating_add(news_us) <= span.from_us);
-            if long_ago && certain && session.lives_until_us().saturating_sub(news_us) > span.to_us {
+            let heard = !unheard && !session.was_deaf(span.to_us, config.grace_us);
+            if long_ago && certain && heard && session.lives_until_us().saturating_sub(news_us) > span.to_us {
                 self.sure += 1;
             }
             match session.ending() {

@@ -14,12 +14,13 @@
 mod agree;
 mod bounds;
 mod conclude;
+mod restart;
 mod stand;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use proto::{frame::Outcome, ids::PlanIndex};
 
@@ -30,8 +31,11 @@ use super::{
     boot::Watch,
     config::LedgerConfig,
     convergence::Convergence,
+    drift::Off,
+    persistent::Persistent,
     reconcile::{self, Faults},
     session::Session,
+    truth::pause_us,
 };
 use crate::{
     counters::{Counts, Shows, TotalsSample},
@@ -80,40 +84,6 @@ struct Folded {
     may: BTreeMap<Outcome, u64>,
 }
 
-/// A difference that lasts.
-#[derive(Debug, Default)]
-struct Persistent {
-    recent: VecDeque<(u64, u64)>,
-    /// The most that lasted.
-    most: u64,
-}
-
-impl Persistent {
-    /// A look at this moment showed so much; `span_us` is how long it must last.
-    fn push(&mut self, at_us: u64, size: u64, span_us: u64) {
-        if size == 0 {
-            self.recent.clear();
-            return;
-        }
-        self.recent.push_back((at_us, size));
-        // One that is old enough stays.
-        while self.recent.len() > 2 && self.recent.get(1).is_some_and(|(at, _)| at.saturating_add(span_us) <= at_us) {
-            self.recent.pop_front();
-        }
-        self.most = self.most.max(self.lasting(span_us));
-    }
-
-    /// What has lasted up to the last look.
-    fn lasting(&self, span_us: u64) -> u64 {
-        match (self.recent.front(), self.recent.back()) {
-            (Some((from, _)), Some((to, _))) if self.recent.len() > 1 && to.saturating_sub(*from) >= span_us => {
-                self.recent.iter().map(|(_, size)| *size).min().unwrap_or(0)
-            }
-            _ => 0,
-        }
-    }
-}
-
 /// How one source is doing.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are learnt one by one, not states of one machine")]
@@ -147,19 +117,10 @@ pub(super) struct Totals {
     stood_out: bool,
     /// Fewer than ours and those from before the run.
     fewer: Persistent,
-}
-
-/// Reasons that are kept.
-const MAX_BREAKS: usize = 8;
-
-/// Which number that only grows went down, in words.
-fn falls(was: &Counts, is: &Counts) -> String {
-    let all = [("started", was.started, is.started), ("ended", was.ended, is.ended), ("rejected", was.rejected, is.rejected)];
-    let fell = all.iter().find_map(|(name, was, is)| Some((name, (*was)?, (*is)?)).filter(|(_, was, is)| is < was));
-    fell.map_or_else(
-        || "a number that only grows went down".to_owned(),
-        |(name, was, is)| format!("`{name}`, which only grows, went from {was} down to {is}"),
-    )
+    /// Fewer than are live, for whatever reason.
+    missing: Persistent,
+    /// What only grows fell in a living process: from then on only the live ones are held against the book.
+    reset: bool,
 }
 
 impl Totals {
@@ -184,6 +145,8 @@ impl Totals {
             moved: false,
             stood_out: false,
             fewer: Persistent::default(),
+            missing: Persistent::default(),
+            reset: false,
         }
     }
 
@@ -228,7 +191,7 @@ impl Totals {
             self.before = self.last.replace(look);
             return;
         }
-        self.look_for_restart(&look, book);
+        self.look_for_restart(&look, book, config, faults);
         if self.broken {
             self.before = self.last.replace(look);
         } else {
@@ -250,47 +213,6 @@ impl Totals {
         base.counts = counts.clone();
     }
 
-    fn look_for_restart(&mut self, look: &Look, book: &Book) {
-        let Some(last) = &self.last else { return };
-        let killed = self.kills.iter().any(|at| *at <= look.asked_us);
-        let (was, is) = (&last.counts, &look.counts);
-        let renamed = was.boot.is_some() && is.boot.is_some() && was.boot != is.boot;
-        let fell = is.runs_backwards(was);
-        if !(killed || renamed || fell) {
-            return;
-        }
-        let label = &self.config.name;
-        let why = if self.config.backend.is_none() {
-            self.broken = true;
-            Some("one of the processes behind the sum began anew, and what it had counted is lost in it".to_owned())
-        } else if fell && !renamed && !killed && is.boot.is_some() && was.boot.is_some() {
-            self.broken = true;
-            let example = falls(was, is);
-            Some(format!("{example} in one and the same process, so that it proves nothing: do several processes answer there in turn?"))
-        } else if killed {
-            None
-        } else {
-            let how = if renamed { "another process answers".to_owned() } else { falls(was, is) };
-            Some(format!("{how}, so the backend was started anew: what it had counted before that cannot be checked any more"))
-        };
-        if let Some(why) = why.filter(|_| self.breaks.len() < MAX_BREAKS) {
-            self.breaks.push(format!("{label}: {why}"));
-        }
-        if self.broken {
-            return;
-        }
-        let (all, last_from_us) = (bounds(book, self, last.span), last.span.from_us);
-        self.kills.retain(|at| *at > look.asked_us);
-        self.written_off += all.accepted;
-        self.epoch = Some((last_from_us, look.span.to_us));
-        self.base = Some(Base { looks: 1, ..Base::default() });
-        self.folded = Folded::default();
-        self.short.recent.clear();
-        self.excess.recent.clear();
-        self.fewer.recent.clear();
-        self.ghosts = (0, 0);
-    }
-
     /// Least and most that others may have there.
     fn of_others(&self) -> (i64, i64) {
         let Some(base) = &self.base else { return (0, 0) };
@@ -301,8 +223,11 @@ impl Totals {
         (floor, if varies { high.saturating_add(high - low) } else { high })
     }
 
-    /// So many since the base.
+    /// So many since the base; none where nobody knows.
     fn since(&self, pick: impl Fn(&Counts) -> Option<u64>, counts: &Counts) -> Option<u64> {
+        if self.reset {
+            return None;
+        }
         let before = self.base.as_ref().and_then(|base| pick(&base.counts)).unwrap_or(0);
         pick(counts).map(|now| now.saturating_sub(before))
     }
@@ -320,8 +245,15 @@ impl Totals {
         let short = (b.sure as i64).saturating_add(floor).saturating_sub(active).saturating_sub(unadded as i64).max(0) as u64;
         let excess = active.saturating_sub(ceiling).saturating_sub(b.possible as i64).max(0) as u64;
         let excess = if self.may_hold_untold(look.span, book, config) { 0 } else { excess };
+        let missing = (b.sure as i64).saturating_add(floor).saturating_sub(active).max(0) as u64;
         self.short.push(look.span.to_us, short, config.grace_us);
         self.excess.push(look.span.to_us, excess, self.excess_span_us(config));
+        self.missing.push(look.span.to_us, missing, config.grace_us);
+        let off = Off { over: self.excess.lasting(self.excess_span_us(config)), under: self.missing.lasting(config.grace_us) };
+        // What was not known of others before the run is no measure of what came after.
+        if !self.baseless && (self.config.shows.other_traffic || self.base.as_ref().is_some_and(|base| !base.moved)) {
+            self.watch.drift.look(look.span.to_us, off, config.start_us, pause_us(config));
+        }
         if short > 0 {
             faults.short_samples += 1;
             faults.short_most = faults.short_most.max(short);

@@ -20,7 +20,7 @@ impl Totals {
             name: self.config.name.clone(),
             other_traffic: self.config.shows.other_traffic,
             base_active: self.of_others().1,
-            base_started: last.counts.started.map(|_| base.counts.started.unwrap_or(0)),
+            base_started: last.counts.started.filter(|_| !self.reset).map(|_| base.counts.started.unwrap_or(0)),
             last: last.counts.clone(),
             accepted: bounds(book, self, all).accepted,
             overdue: self.suspected(),

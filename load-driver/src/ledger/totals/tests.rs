@@ -24,6 +24,8 @@ struct Story {
     ledger: Ledger,
     now: u64,
     boot: &'static str,
+    /// The readings do not name the process.
+    nameless: bool,
     counts: Counts,
     told: u64,
 }
@@ -35,7 +37,7 @@ impl Story {
         config.totals = vec![TotalsConfig { name: "backend 0".to_owned(), backend: Some(0), age_us: 0, shows }];
         let mut ledger = Ledger::new(config);
         ledger.open(SOURCE, T0);
-        Self { ledger, now: 0, boot: "1", counts: Counts::default(), told: 0 }
+        Self { ledger, now: 0, boot: "1", nameless: false, counts: Counts::default(), told: 0 }
     }
 
     fn say(&mut self, index: u64, event: LedgerEvent) {
@@ -68,7 +70,8 @@ impl Story {
             self.told += 1;
             let at_us = T0 + self.now * MS;
             let active = active + if self.told.is_multiple_of(2) { vary } else { 0 };
-            let counts = Counts { active, boot: Some(self.boot.to_owned()), ..self.counts.clone() };
+            let boot = (!self.nameless).then(|| self.boot.to_owned());
+            let counts = Counts { active, boot, ..self.counts.clone() };
             self.ledger.entries(SOURCE, Vec::new(), at_us);
             self.ledger.totals(TotalsSample { source: 0, asked_at_us: at_us, answered_at_us: at_us + 5 * MS, counts });
         }
@@ -314,8 +317,10 @@ fn a_restart_is_told_apart_from_a_loss() {
         story.close()
     };
     unverified(&story(true, false), "another process answers");
-    // One and the same name, and a number that only grows fell.
-    unverified(&story(false, false), "in one and the same process");
+    // One and the same name, and a number that only grows fell: whatever it is, it is no restart.
+    let reset = story(false, false);
+    assert_eq!(found(&reset), [(DefectName::CounterReset, 1)], "{reset:#?}");
+    assert!(reset.findings[0].evidence.contains("in one and the same process"), "{:?}", reset.findings);
     let planned = story(true, true);
     assert_eq!(found(&planned), [], "{planned:#?}");
     assert!(planned.notes.iter().any(|note| note.contains("10 sessions are written off")), "{:?}", planned.notes);
@@ -358,15 +363,83 @@ fn a_sum_of_which_a_part_began_anew_proves_nothing() {
     unverified(&story.close(), "behind the sum began anew");
 }
 
+/// Numbers fall under no name of a process: what the sessions do tells what it was.
 #[test]
-fn what_lasts_is_the_least_of_its_time() {
-    let mut lasting = Persistent::default();
-    for (at, size) in [(0, 4), (1, 9), (2, 5), (3, 6)] {
-        lasting.push(at, size, 3);
-    }
-    assert_eq!((lasting.most, lasting.lasting(3)), (4, 4));
-    lasting.push(4, 6, 3);
-    assert_eq!(lasting.most, 5);
-    lasting.push(5, 0, 3);
-    assert_eq!((lasting.most, lasting.lasting(3)), (5, 0));
+fn a_fall_is_a_restart_only_where_it_can_be_one() {
+    let shows = || Shows { started: true, ..Shows::default() };
+    // Sessions that live on over their connections; sessions that broke, and a number that began anew; one that did not.
+    let story = |live: bool, after: u64| {
+        let mut story = Story::of(shows());
+        story.nameless = true;
+        story.counts.started = Some(50);
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        story.counts.started = Some(60);
+        story.pass(3_000, 10, 0);
+        if !live {
+            story.end(0..10);
+        }
+        story.counts.started = Some(after);
+        story.pass(6_000, if live { 10 } else { 0 }, 0);
+        if live {
+            story.end(0..10);
+        }
+        story.pass(15_000, 0, 0);
+        story.close()
+    };
+    let reset = story(true, 0);
+    assert_eq!(found(&reset), [(DefectName::CounterReset, 1)], "{reset:#?}");
+    assert!(reset.findings[0].evidence.contains("10 sessions from before went on"), "{:?}", reset.findings);
+    unverified(&story(false, 0), "was started anew (most likely");
+    let reset = story(false, 40);
+    assert_eq!(found(&reset), [(DefectName::CounterReset, 1)], "{reset:#?}");
+    assert_eq!(found(&story(true, 60)), []);
+}
+
+/// Both forget what they count; of the second the driver knows that nobody can have left.
+#[test]
+fn a_gauge_that_is_reset_under_living_sessions_is_false_capacity_too() {
+    let mut story = Story::of(Shows { started: true, ..Shows::default() });
+    story.nameless = true;
+    story.counts.started = Some(0);
+    story.pass(1_000, 0, 0);
+    story.begin(0..10);
+    story.counts.started = Some(10);
+    story.pass(3_000, 10, 0);
+    story.counts.started = Some(0);
+    story.pass(6_000, 0, 0);
+    story.end(0..10);
+    story.pass(15_000, 0, 0);
+    let verdict = story.close();
+    assert_eq!(found(&verdict), [(DefectName::FalseCapacity, 10), (DefectName::CounterReset, 1)], "{verdict:#?}");
+    let row = &verdict.drift[0];
+    assert_eq!((row.most, row.least, row.lasts), (0, -10, false), "{row:?}");
+    assert!(row.false_capacity_seconds > 30.0 && row.ghost_seconds == 0.0, "{row:?}");
+}
+
+/// What the network keeps from the driver is not held against the backend; what it hides of a ghost comes out.
+#[test]
+fn sums_are_not_held_against_a_backend_that_the_network_hides() {
+    let story = |fault: bool, ghosts: i64| {
+        let mut story = Story::of(Shows::default());
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        story.pass(3_000, 10, 0);
+        if fault {
+            story.ledger.network_fault(0, 1, T0 + story.now * MS, crate::ledger::Weather::Lost);
+        }
+        // Its keepalive ends them; the driver hears of that when the fault is over.
+        story.pass(6_000, ghosts, 0);
+        if fault {
+            story.ledger.network_calm(0, 1, T0 + story.now * MS, false);
+        }
+        story.end(0..10);
+        story.pass(20_000, ghosts, 0);
+        story.close()
+    };
+    let clean = story(true, 0);
+    assert_eq!(found(&clean), [], "{clean:#?}");
+    assert_eq!(clean.drift[0].episodes, 0, "{:?}", clean.drift);
+    assert_eq!(found(&story(true, 3)), [(DefectName::Ghost, 3)]);
+    assert_eq!(found(&story(false, 0)), [(DefectName::FalseCapacity, 10)]);
 }

@@ -99,7 +99,7 @@ impl Truth {
         }
         let Some(mut stage) = self.sessions.remove(&index) else { return Ok(()) };
         match event {
-            LedgerEvent::Scheduled { .. } => {}
+            LedgerEvent::Scheduled { .. } | LedgerEvent::Deaf { .. } | LedgerEvent::Raced => {}
             LedgerEvent::Attempted { backend, report_age_us } => {
                 self.undial(&mut stage);
                 let pinned = self.pinned.get(usize::from(stage.scenario)).copied().unwrap_or(false);

@@ -1,20 +1,28 @@
 //! The timeline of faults: begins each when its time has come, ends it when it is over, and writes down what came of it.
 //!
-//! What the shards are to strike by themselves (they have the plan) is not made yet: it is skipped, and says so.
+//! What sessions suffer the shards make by themselves (they have the plan, and the time) and tell of it: here it is written down alone.
 
 mod cgroup;
 mod churn;
 mod network;
 mod process;
+mod storm;
+
+use std::collections::BTreeMap;
 
 use proto::time::Micros;
 
 pub(super) use self::process::UnderWay;
+use self::storm::Storm;
 use super::controller::Run;
 use crate::{
-    plan::{Fault, Maker},
+    engine::event::StormStep,
+    plan::{Dialect, Fault, FaultKind, Maker, Plan},
     report::summary::FaultRow,
 };
+
+/// Storms of which shards may still tell; an older one keeps its figures.
+const OPEN_STORMS: usize = 8;
 
 /// Something to do at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +49,8 @@ pub(super) struct Timeline {
     faults: Vec<Fault>,
     steps: std::collections::VecDeque<Step>,
     rows: Vec<FaultRow>,
+    /// Whose figures may still change.
+    storms: BTreeMap<u16, Storm>,
 }
 
 impl Timeline {
@@ -51,7 +61,8 @@ impl Timeline {
         let lasting = faults.iter().enumerate().filter(|(_, fault)| !fault.duration.is_zero());
         let mut steps: Vec<Step> = faults.iter().enumerate().map(begin).chain(lasting.map(end)).collect();
         steps.sort_unstable();
-        Self { rows: faults.iter().map(FaultRow::planned).collect(), faults: faults.to_vec(), steps: steps.into() }
+        let rows = faults.iter().map(FaultRow::planned).collect();
+        Self { rows, faults: faults.to_vec(), steps: steps.into(), storms: BTreeMap::new() }
     }
 
     /// Run time of the next step.
@@ -70,7 +81,11 @@ impl Timeline {
     pub(super) fn began(&mut self, fault: u16, now: Micros, begun: Begun) {
         let Some(row) = self.rows.get_mut(usize::from(fault)) else { return };
         match begun {
-            Begun::Made(struck) => (row.began_s, row.struck) = (Some(now.0 as f64 / 1e6), struck),
+            // A shard may have told what it struck before.
+            Begun::Made(struck) => {
+                row.began_s.get_or_insert(now.0 as f64 / 1e6);
+                row.struck = struck.map(|n| n + row.struck.unwrap_or(0)).or(row.struck);
+            }
             Begun::Skipped(why) => {
                 tracing::warn!("fault {} ({}) is skipped: {why}", fault, row.kind.name());
                 row.skipped = Some(why);
@@ -89,7 +104,33 @@ impl Timeline {
     /// A shard struck so many of its sessions.
     pub(super) fn struck(&mut self, fault: u16, sessions: u64) {
         if let Some(row) = self.rows.get_mut(usize::from(fault)) {
+            // A shard is in time where the controller may be late, or over before it looks.
+            row.began_s.get_or_insert(row.planned_s);
             row.struck = Some(row.struck.unwrap_or(0) + sessions);
+        }
+    }
+
+    /// It is made, but for this.
+    fn without(&mut self, fault: u16, what: String) {
+        if let Some(row) = self.rows.get_mut(usize::from(fault)) {
+            tracing::warn!("fault {} ({}) is made without {what}", fault, row.kind.name());
+            row.without = Some(what);
+        }
+    }
+
+    /// A shard tells what became of sessions that a storm cut. Of storms long past nobody does.
+    pub(super) fn storm(&mut self, fault: u16, steps: &[(u64, StormStep)]) {
+        if self.storms.len() >= OPEN_STORMS && !self.storms.contains_key(&fault) {
+            self.fold_storm();
+        }
+        self.storms.entry(fault).or_default().add(steps);
+    }
+
+    fn fold_storm(&mut self) {
+        if let Some((fault, storm)) = self.storms.pop_first()
+            && let Some(row) = self.rows.get_mut(usize::from(fault))
+        {
+            row.figures = storm.figures();
         }
     }
 
@@ -109,7 +150,13 @@ impl Timeline {
 
     /// For the results.
     pub(super) fn rows(&self) -> Vec<FaultRow> {
-        self.rows.clone()
+        let mut rows = self.rows.clone();
+        for (fault, storm) in &self.storms {
+            if let Some(row) = rows.get_mut(usize::from(*fault)) {
+                row.figures = storm.figures();
+            }
+        }
+        rows
     }
 }
 
@@ -119,7 +166,7 @@ impl Run {
         while let Some((fault, begins)) = self.timeline.due(self.clock.now()) {
             if begins {
                 let begun = match fault.kind.name().maker() {
-                    Maker::Shards => Begun::Skipped(format!("`{}` is not made yet", fault.kind.name().name())),
+                    Maker::Shards => self.struck_by_shards(&fault),
                     Maker::Relay | Maker::Namespace => network::begin(self, &fault),
                     Maker::Controller => process::begin(self, &fault),
                 };
@@ -128,6 +175,18 @@ impl Run {
                 self.end_fault(&fault).await;
             }
         }
+    }
+
+    /// The shards strike by themselves; nobody may have to be struck.
+    fn struck_by_shards(&mut self, fault: &Fault) -> Begun {
+        let plan = &self.job.prepared.plan;
+        if plan.scenarios.iter().all(|scenario| scenario.lanes.is_empty() || !fault.concerns(scenario)) {
+            return Begun::Skipped("no session goes there".to_owned());
+        }
+        if let Some(what) = without_deadline(plan, fault) {
+            self.timeline.without(fault.number, what);
+        }
+        Begun::Made(Some(0))
     }
 
     /// What a fault changed is as before, even when the run ends within it.
@@ -140,12 +199,23 @@ impl Run {
 
     async fn end_fault(&mut self, fault: &Fault) {
         match fault.kind.name().maker() {
+            // They do that by themselves.
             Maker::Shards => {}
             Maker::Relay | Maker::Namespace => network::end(self, fault),
             Maker::Controller => process::end(self, fault).await,
         }
         self.timeline.ended(fault.number, self.clock.now());
     }
+}
+
+/// Dialects in which no session can ask for the deadline that is to race.
+fn without_deadline(plan: &Plan, fault: &Fault) -> Option<String> {
+    let concerned = plan.scenarios.iter().filter(|scenario| fault.kind == FaultKind::Race && fault.concerns(scenario));
+    let mut names: Vec<&str> =
+        concerned.map(|scenario| scenario.service.dialect).filter(|dialect| !dialect.asks_for_deadlines()).map(Dialect::name).collect();
+    names.sort_unstable();
+    names.dedup();
+    (!names.is_empty()).then(|| format!("a deadline over {}, whose sessions cannot ask for one", names.join(", ")))
 }
 
 #[cfg(test)]
@@ -183,6 +253,17 @@ mod tests {
         }
         assert_eq!(seen, [(1, 0, true), (2, 2, true), (3, 2, false), (6, 0, false), (6, 1, true)]);
         assert_eq!((timeline.next_at(), timeline.rows()[0].struck), (None, Some(3)));
+    }
+
+    #[test]
+    fn what_a_shard_struck_was_made_whoever_tells_first() {
+        let mut timeline = Timeline::new(&[fault(0, 1, 0), fault(1, 2, 0)]);
+        timeline.struck(0, 3);
+        timeline.began(0, Micros(1_500_000), Begun::Made(Some(0)));
+        timeline.struck(0, 4);
+        timeline.struck(1, 5);
+        let rows: Vec<_> = timeline.rows().iter().map(|row| (row.began_s, row.struck)).collect();
+        assert_eq!(rows, [(Some(1.0), Some(7)), (Some(2.0), Some(5))]);
     }
 
     #[test]

@@ -202,10 +202,20 @@ impl Link for GrpcLink {
     }
 
     fn end(self: Box<Self>, how: How) -> Remains {
-        if how == How::Cancel {
+        if matches!(how, How::Cancel | How::Race) {
             self.outbound.borrow_mut().send.send_reset(Reason::CANCEL);
         }
         let Some(own) = self.own else { return Remains::Nothing };
+        if how == How::Race {
+            let socket = self.socket;
+            return Remains::Closing(Box::pin(async move {
+                // The connection's task has its turn, and the cancel is on its way.
+                tokio::task::yield_now().await;
+                // A reset leaves nothing to be driven.
+                drop(socket.kill(How::Rst));
+                drop(own);
+            }));
+        }
         match self.socket.kill(how) {
             Remains::Nothing if matches!(how, How::Done | How::Cancel) => Remains::Closing(Box::pin(own.finished())),
             remains => remains,
@@ -384,6 +394,10 @@ fn message_length(data: &[u8]) -> Result<Option<usize>, FailureCause> {
 }
 
 impl Inbound for GrpcInbound {
+    fn poll_unread(&mut self, cx: &mut Context<'_>) {
+        self.outbound.borrow_mut().pump(cx);
+    }
+
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
         self.outbound.borrow_mut().pump(cx);
         loop {
