@@ -140,11 +140,11 @@ fn a_timeout_while_the_driver_stood_still_is_no_wrong_outcome() {
     let story = Story {
         forced: Some((EndKind::TcpRst, 5_000)),
         over: (5_001, Finish::Forced(EndKind::TcpRst)),
-        counted: Some((7_500, Outcome::TimedOut)),
+        counted: Some((5_500, Outcome::TimedOut)),
         fault: None,
     };
     let of = |unseen| names(&told_with(Dialect::Native, &story, 150, None, unseen)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-    assert_eq!(of(5_000..8_000), []);
+    assert_eq!(of(5_000..6_000), []);
     assert_eq!(of(0..0), [DefectName::WrongOutcome]);
     assert_eq!(of(8_000..9_000), [DefectName::WrongOutcome], "it was seen all the while");
 }

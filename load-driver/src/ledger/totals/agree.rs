@@ -15,6 +15,10 @@ impl Totals {
 
     fn is_right(&self, look: &Look, book: &Book, config: &LedgerConfig) -> bool {
         let b: Bounds = bounds(book, self, look.span).with_windows(book, self, look.span, config);
+        // Ends that may yet be counted hide as many that were counted twice: sums of both look right.
+        if b.pending > 0 {
+            return false;
+        }
         let (floor, _) = self.of_others();
         let high = self.base.as_ref().map_or(0, |base| base.active.1);
         let active = look.counts.active;

@@ -32,6 +32,7 @@ use super::{
     config::LedgerConfig,
     convergence::Convergence,
     drift::Off,
+    merge::WorkerLoss,
     persistent::Persistent,
     reconcile::{self, Faults},
     session::Session,
@@ -182,7 +183,9 @@ impl Totals {
         let oldest = sample.counts.time_us.map_or(sample.asked_at_us, |at| at.min(sample.asked_at_us));
         let span = Span { from_us: oldest.saturating_sub(self.config.age_us), to_us: sample.answered_at_us };
         let look = Look { span, asked_us: sample.asked_at_us, answered_us: sample.answered_at_us, counts: sample.counts };
-        let touched = book.first_attempt_of(self.config.backend).is_some_and(|at| at <= look.span.to_us);
+        // A killed worker may have begun sessions of which it never told.
+        let untold = book.losses().iter().any(|loss| untold_from_us(loss) <= look.span.to_us);
+        let touched = untold || book.first_attempt_of(self.config.backend).is_some_and(|at| at <= look.span.to_us);
         if self.base.is_none() {
             self.baseless = touched;
         }
@@ -281,8 +284,7 @@ impl Totals {
     /// A killed worker may have had more sessions than it told of, and they are not over for the backend yet.
     fn may_hold_untold(&self, span: Span, book: &Book, config: &LedgerConfig) -> bool {
         book.losses().iter().any(|loss| {
-            let from_us = loss.known_to_us.values().copied().min().unwrap_or(loss.at_us);
-            from_us < span.to_us && self.watch.watched_us(loss.at_us, span.from_us) <= config.windows.of(EndKind::KillWorker)
+            untold_from_us(loss) < span.to_us && self.watch.watched_us(loss.at_us, span.from_us) <= config.windows.of(EndKind::KillWorker)
         })
     }
 
@@ -328,4 +330,9 @@ impl Totals {
             }
         }
     }
+}
+
+/// What a killed worker did from then on, nobody told.
+fn untold_from_us(loss: &WorkerLoss) -> u64 {
+    loss.known_to_us.values().copied().min().unwrap_or(loss.at_us)
 }
