@@ -282,6 +282,9 @@ impl Admin {
         let cut = shared.defects.snapshot(&shared.sessions, std::thread::sleep);
         let captured_at_us = shared.sessions.unix_us();
         let frames = shared.sessions.frames();
+        // What the machine spends has no place where time is simulated: not even the number of its digits, which a message's length would tell.
+        let (cpu_us, rss_bytes) =
+            if shared.clock.simulated_tick().is_none() { (usage::process_cpu_us(), usage::rss_bytes()) } else { (0, 0) };
         SnapshotJson {
             backend_id: shared.backend_id.clone(),
             boot_id: shared.boot_id.clone(),
@@ -300,8 +303,8 @@ impl Admin {
             next_end: shared.sessions.next_end(),
             frames_in: frames.received,
             frames_out: frames.sent,
-            cpu_us: usage::process_cpu_us(),
-            rss_bytes: usage::rss_bytes(),
+            cpu_us,
+            rss_bytes,
             virtual_cost_us: self.sum(|s| s.counters.virtual_cost_us.load(Relaxed)),
             load: self.load(&cut),
             defects: shared.defects.strikes(),
