@@ -88,6 +88,8 @@ pub struct IntervalReport {
     pub active: u64,
     /// Of those, users who speak.
     pub speaking: u64,
+    /// Tasks of sessions, those that only close their stream too.
+    pub tasks: u64,
     /// Part of the warm-up: shown, not counted.
     pub warmup: bool,
     /// Per scenario that had anything.

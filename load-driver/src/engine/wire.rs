@@ -50,7 +50,7 @@ pub enum WireError {
 #[serde(rename_all = "snake_case")]
 enum Head {
     Ledger { shard: usize, entries: Vec<LedgerEntry>, complete_to_us: u64 },
-    Interval { shard: usize, from_us: u64, to_us: u64, active: u64, speaking: u64, warmup: bool, scenarios: Vec<Scenario> },
+    Interval { shard: usize, from_us: u64, to_us: u64, active: u64, speaking: u64, tasks: u64, warmup: bool, scenarios: Vec<Scenario> },
     Voice(VoiceNews),
     Said { reasons: Vec<(About, String)> },
     Struck { fault: u16, sessions: u64 },
@@ -84,9 +84,9 @@ pub fn write_event(out: &mut impl Write, event: EngineEvent) -> Result<(), WireE
             Head::Ledger { shard, entries, complete_to_us }
         }
         EngineEvent::Interval(report) => {
-            let IntervalReport { shard, from_us, to_us, active, speaking, warmup, scenarios } = report;
+            let IntervalReport { shard, from_us, to_us, active, speaking, tasks, warmup, scenarios } = report;
             let scenarios = scenarios.into_iter().map(|s| pack(s, &mut blobs)).collect::<Result<_, _>>()?;
-            Head::Interval { shard, from_us, to_us, active, speaking, warmup, scenarios }
+            Head::Interval { shard, from_us, to_us, active, speaking, tasks, warmup, scenarios }
         }
         EngineEvent::Voice(news) => Head::Voice(news),
         EngineEvent::Said { reasons } => Head::Said { reasons },
@@ -156,9 +156,9 @@ fn parse(frame: &[u8]) -> Result<EngineEvent, WireError> {
     let head = serde_json::from_slice(head).map_err(|e| WireError::Malformed(e.to_string()))?;
     Ok(match head {
         Head::Ledger { shard, entries, complete_to_us } => EngineEvent::Ledger { shard, entries, complete_to_us },
-        Head::Interval { shard, from_us, to_us, active, speaking, warmup, scenarios } => {
+        Head::Interval { shard, from_us, to_us, active, speaking, tasks, warmup, scenarios } => {
             let scenarios = scenarios.into_iter().map(|s| unpack(s, &mut blobs)).collect::<Result<_, _>>()?;
-            EngineEvent::Interval(IntervalReport { shard, from_us, to_us, active, speaking, warmup, scenarios })
+            EngineEvent::Interval(IntervalReport { shard, from_us, to_us, active, speaking, tasks, warmup, scenarios })
         }
         Head::Voice(news) => EngineEvent::Voice(news),
         Head::Said { reasons } => EngineEvent::Said { reasons },
@@ -243,7 +243,7 @@ mod tests {
                 counts: vec![(Counter::FramesSent, n)],
                 clamped: n / 2,
             }];
-            let report = IntervalReport { shard: 1, from_us: n / 3, to_us: n, active: 4, speaking: 5, warmup: true, scenarios };
+            let report = IntervalReport { shard: 1, from_us: n / 3, to_us: n, active: 4, speaking: 5, tasks: 6, warmup: true, scenarios };
             let events = round(EngineEvent::Interval(report));
             let [EngineEvent::Interval(read)] = events.as_slice() else { panic!("one interval is due: {events:?}") };
             prop_assert_eq!((read.shard, read.from_us, read.to_us, read.active, read.speaking, read.warmup), (1, n / 3, n, 4, 5, true));
@@ -266,7 +266,8 @@ mod tests {
     /// A frame with an interval whose histograms are both `blob`.
     fn interval_with(blob: &[u8]) -> Vec<u8> {
         let scenario = Scenario { number: 0, latencies: vec![(Metric::Connect, blob.len(), blob.len())], counts: Vec::new(), clamped: 0 };
-        let head = Head::Interval { shard: 0, from_us: 0, to_us: 1, active: 0, speaking: 0, warmup: false, scenarios: vec![scenario] };
+        let head =
+            Head::Interval { shard: 0, from_us: 0, to_us: 1, active: 0, speaking: 0, tasks: 0, warmup: false, scenarios: vec![scenario] };
         let mut bytes = Vec::new();
         write_frame(&mut bytes, &head, &[blob, blob].concat()).expect("writes");
         bytes

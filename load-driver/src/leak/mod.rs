@@ -1,4 +1,4 @@
-//! Does a process grow? Slopes of memory, file descriptors and threads with a confidence interval, in bounded memory. Pure: samples come with
+//! Does a process grow? Slopes of memory, file descriptors, threads and tasks with a confidence interval, in bounded memory. Pure: samples come with
 //! their times.
 //!
 //! # Which estimate, and why
@@ -40,11 +40,13 @@ pub enum Leak {
     Fds,
     /// Threads, an hour.
     Threads,
+    /// Tasks that serve sessions, an hour.
+    Tasks,
 }
 
 impl Leak {
     /// All.
-    pub const ALL: [Self; 3] = [Self::Rss, Self::Fds, Self::Threads];
+    pub const ALL: [Self; 4] = [Self::Rss, Self::Fds, Self::Threads, Self::Tasks];
 
     /// As in summaries.
     pub const fn name(self) -> &'static str {
@@ -52,6 +54,7 @@ impl Leak {
             Self::Rss => "rss",
             Self::Fds => "fds",
             Self::Threads => "threads",
+            Self::Tasks => "tasks",
         }
     }
 
@@ -59,7 +62,7 @@ impl Leak {
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Rss => "MiB/h",
-            Self::Fds | Self::Threads => "/h",
+            Self::Fds | Self::Threads | Self::Tasks => "/h",
         }
     }
 }
@@ -73,6 +76,8 @@ pub struct Sample {
     pub fds: Option<u64>,
     /// Threads.
     pub threads: Option<u64>,
+    /// Tasks that serve sessions.
+    pub tasks: Option<u64>,
     /// Live sessions.
     pub active: u64,
 }
@@ -188,6 +193,7 @@ impl LeakBook {
             (Leak::Rss, sample.rss_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20))),
             (Leak::Fds, sample.fds.map(|n| n as f64)),
             (Leak::Threads, sample.threads.map(|n| n as f64)),
+            (Leak::Tasks, sample.tasks.map(|n| n as f64)),
         ];
         for (what, value) in values {
             if let Some(value) = value {

@@ -26,5 +26,5 @@ pub fn look(process: Process, active: u64) -> Sample {
     };
     // Of this process, the folder that is being read is one of them, always.
     let fds = fs::read_dir(format!("{root}/fd")).ok().map(|all| all.count() as u64);
-    Sample { rss_bytes: field("VmRSS:").map(|kib| kib * 1024), fds, threads: field("Threads:"), active }
+    Sample { rss_bytes: field("VmRSS:").map(|kib| kib * 1024), fds, threads: field("Threads:"), tasks: None, active }
 }

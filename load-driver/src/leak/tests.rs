@@ -29,6 +29,7 @@ fn half_hour(seed: u64, leak_mib_per_h: f64, crowd: impl Fn(f64) -> f64) -> Leak
             rss_bytes: Some((rss * MIB) as u64),
             fds: Some(fds as u64 + (leak_mib_per_h * at / 3_600.0) as u64),
             threads: Some(9),
+            tasks: Some(active as u64 + (leak_mib_per_h * at / 3_600.0) as u64),
             active: active as u64,
         };
         book.add("backend 0", "boot", at, sample);
@@ -49,7 +50,7 @@ fn a_planted_leak_is_found_and_sized() {
     let mut outside = 0;
     for seed in 1..40 {
         let book = half_hour(seed, 60.0, wave);
-        for what in [Leak::Rss, Leak::Fds] {
+        for what in [Leak::Rss, Leak::Fds, Leak::Tasks] {
             let row = row(&book, what);
             let (low, high) = row.interval_per_h.unwrap();
             assert!(row.grows() && (row.slope_per_h.unwrap() - 60.0).abs() < 20.0, "{seed}: {row:?}");

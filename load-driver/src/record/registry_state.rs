@@ -28,6 +28,7 @@ impl Registry {
             to_us: self.measured().as_micros() as u64,
             active: self.peaks.0,
             speaking: self.peaks.1,
+            tasks: 0,
             warmup: false,
             scenarios: self.totals.iter().enumerate().map(scenario).collect(),
         }
@@ -72,6 +73,7 @@ mod tests {
             to_us: (second + 1) * 1_000_000,
             active: 3,
             speaking: 1,
+            tasks: 0,
             warmup: false,
             scenarios: recorder.take(),
         }

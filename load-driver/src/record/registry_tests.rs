@@ -14,7 +14,7 @@ fn labels(n: usize) -> Vec<ScenarioLabel> {
 
 fn report(shard: usize, second: u64, scenarios: Vec<ScenarioInterval>) -> IntervalReport {
     let from_us = START + second * 1_000_000;
-    IntervalReport { shard, from_us, to_us: from_us + 1_000_000, active: 10, speaking: 3, warmup: false, scenarios }
+    IntervalReport { shard, from_us, to_us: from_us + 1_000_000, active: 10, speaking: 3, tasks: 0, warmup: false, scenarios }
 }
 
 fn taken(metric: Metric, values: &[u64]) -> Vec<ScenarioInterval> {

@@ -135,6 +135,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
         backends: usage,
         workers_lost: 0,
         checkpoints: Checkpoints::of(profile, plan.stops_at()),
+        tasks: BTreeMap::new(),
         leaks: LeakBook::new(plan.warmup.as_secs_f64()),
         leftover,
         balance: None,

@@ -78,13 +78,22 @@ pub(super) struct Usage {
     pub(super) track: ProcessTrack,
     pub(super) frames: u64,
     pub(super) sessions_peak: u64,
-    /// At the last look: memory and live sessions.
-    pub(super) now: (u64, u64),
+    /// At the last look.
+    pub(super) now: Size,
     /// Live sessions of each of its shards.
     active: BTreeMap<usize, u64>,
     boot: Option<Boot>,
     /// CPU time and frames of processes that were replaced.
     before: (u64, u64),
+}
+
+/// What a backend says of its size.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Size {
+    pub(super) rss_bytes: u64,
+    pub(super) active: u64,
+    /// Tasks that serve sessions.
+    pub(super) tasks: u64,
 }
 
 /// One process of a backend: what it had used and moved at the first and the last look.
@@ -131,6 +140,8 @@ pub(super) struct Run {
     pub(super) backends: BTreeMap<usize, Usage>,
     pub(super) workers_lost: u64,
     pub(super) checkpoints: Checkpoints,
+    /// Tasks of each shard, by worker, as told last.
+    pub(super) tasks: BTreeMap<(u32, usize), u64>,
     /// Whether anything grows.
     pub(super) leaks: LeakBook,
     /// What became of the sessions of a killed driver.
@@ -177,7 +188,7 @@ pub(super) fn take_look(look: Look, ledger: &mut Ledger, usage: &mut BTreeMap<us
             let (cpu_us, frames) = cost.since_first(&snapshot.boot_id, snapshot.cpu_us, snapshot.frames_in + snapshot.frames_out);
             cost.track.add(at, crate::system::Usage { cpu_us, rss_bytes: snapshot.rss_bytes });
             cost.frames = frames;
-            cost.now = (snapshot.rss_bytes, snapshot.active.max(0) as u64);
+            cost.now = Size { rss_bytes: snapshot.rss_bytes, active: snapshot.active.max(0) as u64, tasks: snapshot.live_tasks };
             cost.sessions_peak = cost.sessions_peak.max(snapshot.active.max(0) as u64);
             ledger.sample(*sample);
         }
@@ -334,6 +345,7 @@ impl Run {
             driver.active.insert(report.shard, report.active);
             driver.sessions_peak = driver.sessions_peak.max(driver.active.values().sum());
         }
+        self.tasks.insert((worker, report.shard), report.tasks);
         report.shard = global_shard(worker, report.shard);
         let closed = self.registry.add(report);
         self.seconds_closed(&closed, reporters);

@@ -96,6 +96,7 @@ impl Run {
             to_us,
             active: 0,
             speaking: 0,
+            tasks: 0,
             warmup: false,
             scenarios: self.convergence.take(),
         }

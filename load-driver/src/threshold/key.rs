@@ -120,7 +120,8 @@ const SESSIONS: [(&str, Sessions); 5] = [
     ("sessions_interrupted", Sessions::Interrupted),
 ];
 
-const LEAKS: [(&str, Leak); 3] = [("leak_rss", Leak::Rss), ("leak_fds", Leak::Fds), ("leak_threads", Leak::Threads)];
+const LEAKS: [(&str, Leak); 4] =
+    [("leak_rss", Leak::Rss), ("leak_fds", Leak::Fds), ("leak_threads", Leak::Threads), ("leak_tasks", Leak::Tasks)];
 
 const DRIFTS: [(&str, Drift); 3] =
     [("ghost_seconds", Drift::GhostSeconds), ("false_capacity_seconds", Drift::FalseCapacitySeconds), ("drift_max", Drift::Most)];

@@ -1,6 +1,6 @@
 //! What the controller hears: the ledger as it is written, what was measured each second.
 
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use proto::time::Micros;
 
@@ -60,6 +60,7 @@ impl Core {
             to_us: self.clock.unix_us(now),
             active: self.slots.iter().filter(|(_, slot)| slot.accepted).count() as u64,
             speaking: self.slots.iter().filter(|(_, slot)| slot.accepted && slot.caller.speaking()).count() as u64,
+            tasks: Rc::strong_count(&self.tasks).saturating_sub(1) as u64,
             warmup,
             scenarios: self.recorder.take(),
         };
