@@ -55,9 +55,18 @@ impl LedgerConfig {
         }
     }
 
+    fn dialect(&self, scenario: u16) -> Dialect {
+        self.dialects.get(usize::from(scenario)).copied().unwrap_or_default()
+    }
+
     /// That a session of this scenario is accepted, nobody but the driver says.
     pub(super) fn implies_acceptance(&self, scenario: u16) -> bool {
-        self.dialects.get(usize::from(scenario)).is_some_and(|dialect| dialect.implies_acceptance())
+        self.dialect(scenario).implies_acceptance()
+    }
+
+    /// Its goodbye is a close, and so is the answer, whatever the backend had ended it as by then.
+    pub(super) fn implies_completion(&self, scenario: u16) -> bool {
+        !self.dialect(scenario).answers_goodbye()
     }
 
     /// The prefix of our sessions' `client_ref`.

@@ -28,7 +28,7 @@ struct Disturbance {
 }
 
 /// Of one backend.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Disturbances(VecDeque<Disturbance>);
 
 impl Disturbances {

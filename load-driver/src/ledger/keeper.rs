@@ -154,9 +154,14 @@ impl Ledger {
         }
     }
 
+    /// When what a fault did to connections is over, that was over itself at this time. See [`Self::network_calm`].
+    pub fn calm_at(&self, at_us: u64, keepalive: bool) -> u64 {
+        at_us.saturating_add(if keepalive { self.config.windows.of(EndKind::HalfOpen) } else { self.config.grace_us })
+    }
+
     /// It was over at this time. Where packets were lost for good, the peer finds what became of the connection by its keepalive only.
     pub fn network_calm(&mut self, backend: usize, fault: u16, at_us: u64, keepalive: bool) {
-        let to_us = at_us.saturating_add(if keepalive { self.config.windows.of(EndKind::HalfOpen) } else { self.config.grace_us });
+        let to_us = self.calm_at(at_us, keepalive);
         if let Some(watch) = self.watches.get_mut(backend) {
             watch.disturbances.end(fault, to_us);
         }

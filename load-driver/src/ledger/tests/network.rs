@@ -213,6 +213,27 @@ fn a_race_may_end_either_way() {
     assert_eq!(found(Outcome::TimedOut, None), [DefectName::WrongOutcome]);
 }
 
+/// A goodbye at the very deadline: where its answer is a close, it would be the same for either end.
+#[test]
+fn a_goodbye_may_race_with_the_deadline() {
+    let found = |dialect, outcome, beside| {
+        let story = Story {
+            forced: Some((EndKind::Graceful, 5_000)),
+            over: (5_003, Finish::Goodbye(Outcome::Completed)),
+            counted: Some((5_001, outcome)),
+            fault: None,
+        };
+        let verdict = told_with(dialect, &story, 100, beside, 0..0);
+        names(&verdict).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    let raced = || Some((4_999, LedgerEvent::Raced));
+    assert_eq!(found(Dialect::OpenaiRealtime, Outcome::TimedOut, raced()), []);
+    assert_eq!(found(Dialect::OpenaiRealtime, Outcome::Completed, raced()), []);
+    assert_eq!(found(Dialect::OpenaiRealtime, Outcome::Cancelled, raced()), [DefectName::WrongOutcome]);
+    assert_eq!(found(Dialect::OpenaiRealtime, Outcome::TimedOut, None), [DefectName::WrongOutcome]);
+    assert_eq!(found(Dialect::Native, Outcome::TimedOut, raced()), [DefectName::WrongOutcome], "it said completed");
+}
+
 #[test]
 fn what_only_comes_late_excuses_so_much_and_no_more() {
     let story = |counted, late| Story {
