@@ -155,7 +155,7 @@ mod tests {
         }
         recorder.record(0, &Sample { metric: Metric::AudioGap, intended: Micros(0), actual: Micros(0), to: Micros(80_000) });
         let scenarios = recorder.take();
-        registry.add(IntervalReport { shard: 0, from_us: 0, to_us: 1_000_000, active: 1, speaking: 0, warmup: false, scenarios });
+        registry.add(IntervalReport { shard: 0, from_us: 0, to_us: 1_000_000, active: 1, speaking: 0, tasks: 0, warmup: false, scenarios });
         registry.finish();
         let b = Behaviour::new(&registry, |scenario| scenario == 0);
         let rates = [b.missed_responses, b.spurious_responses, b.missed_barge_ins, b.false_barge_ins, b.underruns].map(|share| share.rate);

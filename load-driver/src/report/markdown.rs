@@ -237,6 +237,10 @@ fn voice(s: &Summary) -> String {
             add!(body, "{}{title}: {}\n", if body.is_empty() { "" } else { "\n" }, escape(&names.join(", ")));
         }
     }
+    let excused: Vec<String> = s.voice.excused().map(|row| format!("{} in {} sessions", row.kind.name(), count(row.excused))).collect();
+    if !excused.is_empty() {
+        add!(body, "\nNot counted: {} (struck meanwhile by faults of this run)\n", escape(&excused.join(", ")));
+    }
     section("Voice faults", &body)
 }
 

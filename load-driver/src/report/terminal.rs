@@ -207,6 +207,10 @@ fn voice(voice: &VoiceSection, style: Style) -> String {
     if !clean.is_empty() {
         body.line(format_args!("  {} {}", style.good("not found:"), clean.join(", ")));
     }
+    let excused: Vec<String> = voice.excused().map(|row| format!("{} in {} sessions", row.kind.name(), count(row.excused))).collect();
+    if !excused.is_empty() {
+        body.line(format_args!("  {} {} (struck meanwhile by faults of this run)", style.unsure("not counted:"), excused.join(", ")));
+    }
     let mut unjudged: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in voice.kinds.iter().filter(|row| row.status == VoiceStatus::NotJudged) {
         match unjudged.iter_mut().find(|(reason, _)| *reason == row.reason) {

@@ -103,7 +103,16 @@ fn recorded() -> (Registry, Ledger) {
         let from_us = START + second * 1_000_000;
         let scenarios = recorder.take();
         let warmup = second < 2;
-        registry.add(IntervalReport { shard: 0, from_us, to_us: from_us + 1_000_000, active: 40, speaking: 12, warmup, scenarios });
+        registry.add(IntervalReport {
+            shard: 0,
+            from_us,
+            to_us: from_us + 1_000_000,
+            active: 40,
+            speaking: 12,
+            tasks: 0,
+            warmup,
+            scenarios,
+        });
     }
     registry.finish();
     for index in 0..40 {
@@ -469,7 +478,7 @@ fn verdict_of(ends: [LedgerEvent; 2], counts: &[(Counter, u64)], expect: Option<
     }
     let scenarios = recorder.take();
     let to_us = START + 1_000_000;
-    registry.add(IntervalReport { shard: 0, from_us: START, to_us, active: 1, speaking: 0, warmup: false, scenarios });
+    registry.add(IntervalReport { shard: 0, from_us: START, to_us, active: 1, speaking: 0, tasks: 0, warmup: false, scenarios });
     registry.finish();
     let mut ledger = ledger();
     for (index, end) in (0u8..).zip(ends) {
@@ -509,7 +518,7 @@ fn sessions_that_the_backend_ended_early_are_shown() {
     let mut recorder = ShardRecorder::new(2);
     recorder.count(0, Counter::SessionsCutShort, 3);
     let (from_us, to_us) = (START + 10_000_000, START + 11_000_000);
-    registry.add(IntervalReport { shard: 0, from_us, to_us, active: 1, speaking: 0, warmup: false, scenarios: recorder.take() });
+    registry.add(IntervalReport { shard: 0, from_us, to_us, active: 1, speaking: 0, tasks: 0, warmup: false, scenarios: recorder.take() });
     registry.finish();
     let funnels = funnels(ledger);
     let thresholds = judged(&registry, &funnels, &[("sessions_cut_short", "count==0")]);
@@ -688,6 +697,7 @@ fn the_interval_log_adds_up_to_the_summary() {
             to_us: from_us + 1_000_000,
             active: 1,
             speaking: 0,
+            tasks: 0,
             warmup: second < 2,
             scenarios: recorder.take(),
         };
@@ -725,7 +735,7 @@ fn costs_carry_the_dialect_of_the_run() {
 fn what_was_not_judged_says_why() {
     use crate::voice::{VoiceFault, VoiceRow, VoiceStatus};
     let mut summary = good();
-    let row = |kind, reason: &str| VoiceRow { kind, status: VoiceStatus::NotJudged, tested: 0, reason: reason.into() };
+    let row = |kind, reason: &str| VoiceRow { kind, status: VoiceStatus::NotJudged, tested: 0, excused: 0, reason: reason.into() };
     summary.voice.kinds = vec![
         row(VoiceFault::CrossTalk, "nobody spoke"),
         row(VoiceFault::PoolLeak, "there is no cap"),

@@ -136,6 +136,7 @@ fn voice(before: &VoiceSection, mut now: VoiceSection) -> VoiceSection {
     for then in &before.kinds {
         if let Some(row) = now.kinds.iter_mut().find(|row| row.kind == then.kind) {
             row.tested += then.tested;
+            row.excused += then.excused;
             row.status = match (row.status, then.status) {
                 (VoiceStatus::Found, _) | (_, VoiceStatus::Found) => VoiceStatus::Found,
                 (VoiceStatus::Clean, _) | (_, VoiceStatus::Clean) => VoiceStatus::Clean,

@@ -5,14 +5,14 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use proto::ids::PlanIndex;
 
 use super::{
-    VoiceFault, VoiceNews,
+    Occurrence, VoiceFault, VoiceNews,
     hangups::Hangups,
     places::Places,
     section::{VoiceFinding, VoiceRow, VoiceSection, VoiceStatus},
 };
 use crate::{
     counters::CounterSample,
-    ledger::{FailureCause, Finish, LedgerEntry, LedgerEvent},
+    ledger::{FailureCause, Finish, LedgerEntry, LedgerEvent, Weather, disturbance::Disturbances},
     plan::EndKind,
 };
 
@@ -21,6 +21,9 @@ const LISTED: usize = 10;
 
 /// Lists are asked for so long before somebody is overdue: as long as it takes until somebody thinks of it again.
 const NAMES_BEFORE_US: u64 = 1_200_000;
+
+/// Audio and turns are upset for so long after what struck them is over.
+const AFTER_US: u64 = 3_000_000;
 
 /// What the book must know before the run.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +40,7 @@ pub struct VoiceConfig {
 #[derive(Debug, Clone, Default)]
 struct Sum {
     tested: u64,
+    excused: u64,
     sessions: u64,
     size: u64,
     worst_us: u64,
@@ -60,6 +64,8 @@ pub struct VoiceBook {
     dials: BTreeMap<PlanIndex, Dial>,
     places: Places,
     hangups: Hangups,
+    /// By backend.
+    disturbances: BTreeMap<usize, Disturbances>,
 }
 
 impl VoiceBook {
@@ -74,15 +80,42 @@ impl VoiceBook {
             self.sums.entry(kind).or_default().tested += sessions;
         }
         for report in news.reports {
-            for found in report.found {
+            for mut found in report.found {
+                found.occurrences.retain(|one| !self.disturbed(report.backend, one));
                 let sum = self.sums.entry(found.kind).or_default();
+                if found.size() < found.kind.least() {
+                    sum.excused += 1;
+                    sum.tested = sum.tested.saturating_sub(1);
+                    continue;
+                }
                 sum.sessions += 1;
-                sum.size += u64::from(found.size);
-                sum.worst_us = sum.worst_us.max(found.worst_us);
+                sum.size += u64::from(found.size());
+                sum.worst_us = found.occurrences.iter().map(|one| one.worst_us).fold(sum.worst_us, u64::max);
                 if sum.client_refs.len() < LISTED {
                     sum.client_refs.push(report.client_ref.clone());
                 }
             }
+        }
+    }
+
+    /// A fault of the run strikes this backend, or the way to it, from now on. Call it before the fault is made.
+    pub fn disturb(&mut self, backend: usize, fault: u16, from_us: u64, weather: Weather) {
+        self.disturbances.entry(backend).or_default().begin(fault, from_us, weather);
+    }
+
+    /// It is over, and so is what it did to connections at this time (which may be to come).
+    pub fn calm(&mut self, backend: usize, fault: u16, to_us: u64) {
+        if let Some(disturbances) = self.disturbances.get_mut(&backend) {
+            disturbances.end(fault, to_us.saturating_add(AFTER_US));
+        }
+    }
+
+    /// Behind a front any backend may have been it.
+    fn disturbed(&self, backend: Option<usize>, one: &Occurrence) -> bool {
+        let struck = |disturbances: &Disturbances| disturbances.within(one.from_us, one.to_us.saturating_add(1));
+        match backend {
+            Some(backend) => self.disturbances.get(&backend).is_some_and(struck),
+            None => self.disturbances.values().any(struck),
         }
     }
 
@@ -145,8 +178,11 @@ impl VoiceBook {
         // The list is read after the ends: who is in both has ended since.
         let sessions = sample.sessions.as_deref().unwrap_or_default();
         self.hangups.looked(sample.backend, sample.asked_at_us, sample.answered_at_us);
-        let moved = self.hangups.live(sample.backend, sessions, sample.asked_at_us, self.config.window_us);
-        self.hangups.ends(sample.ends.as_deref().unwrap_or_default(), sample.answered_at_us, self.config.window_us, LISTED);
+        let calm = Disturbances::default();
+        let disturbances = self.disturbances.get(&sample.backend).unwrap_or(&calm);
+        let moved = self.hangups.live(sample.backend, sessions, sample.asked_at_us, self.config.window_us, disturbances);
+        let ends = sample.ends.as_deref().unwrap_or_default();
+        self.hangups.ends(ends, sample.answered_at_us, self.config.window_us, disturbances, LISTED);
         moved
     }
 
@@ -162,6 +198,7 @@ impl VoiceBook {
         let refused = self.places.judge(LISTED);
         let mut section = VoiceSection::default();
         for kind in VoiceFault::ALL {
+            let mut excused = 0;
             let (tested, finding) = match kind {
                 VoiceFault::GhostAfterHangup => (self.hangups.judged, self.ghosts()),
                 VoiceFault::PoolLeak => {
@@ -179,15 +216,24 @@ impl VoiceBook {
                     let detail = format!("an exact snapshot showed {} live sessions, and the cap is {max}", max + over);
                     (self.places.looks, (over > 0).then(|| finding(kind, 0, over, detail, &[])))
                 }
-                _ => self.sums.get(&kind).map_or((0, None), |sum| (sum.tested, sum.finding(kind))),
+                _ => self.sums.get(&kind).map_or((0, None), |sum| {
+                    excused = sum.excused;
+                    (sum.tested, sum.finding(kind))
+                }),
             };
             let status = match (&finding, tested) {
                 (Some(_), _) => VoiceStatus::Found,
                 (None, 0) => VoiceStatus::NotJudged,
                 (None, _) => VoiceStatus::Clean,
             };
-            let reason = if status == VoiceStatus::NotJudged { kind.needs().to_owned() } else { String::new() };
-            section.kinds.push(VoiceRow { kind, status, tested, reason });
+            let reason = match status {
+                VoiceStatus::NotJudged if excused > 0 => {
+                    format!("faults of this run struck each of the {excused} sessions that showed it; {}", kind.needs())
+                }
+                VoiceStatus::NotJudged => kind.needs().to_owned(),
+                VoiceStatus::Clean | VoiceStatus::Found => String::new(),
+            };
+            section.kinds.push(VoiceRow { kind, status, tested, excused, reason });
             section.findings.extend(finding.map(|one| VoiceFinding { allowed: self.config.allowed.contains(&kind), ..one }));
         }
         section

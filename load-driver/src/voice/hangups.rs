@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use agent_server::admin::wire::{EndRecord, SessionJson};
 use proto::ids::PlanIndex;
 
+use crate::ledger::disturbance::Disturbances;
+
 /// Hang-ups that are watched at once; more are not judged.
 const MAX_WATCHED: usize = 65_536;
 
@@ -64,7 +66,7 @@ impl Hangups {
     }
 
     /// Ends that a backend counted.
-    pub(super) fn ends(&mut self, ends: &[EndRecord], answered_us: u64, window_us: u64, listed: usize) {
+    pub(super) fn ends(&mut self, ends: &[EndRecord], answered_us: u64, window_us: u64, disturbances: &Disturbances, listed: usize) {
         for end in ends {
             let Some(one) = self.waiting.remove(&end.client_ref) else {
                 self.remember(&end.client_ref);
@@ -74,7 +76,7 @@ impl Hangups {
             if one.moved {
                 self.longest_us = self.longest_us.max(answered_us.saturating_sub(one.at_us));
                 self.ghost(&end.client_ref, listed);
-            } else if answered_us > one.at_us + 2 * window_us {
+            } else if answered_us > one.at_us + 2 * window_us + disturbances.unseen_us([].into_iter(), one.at_us, answered_us) {
                 self.still += 1;
             }
         }
@@ -91,12 +93,21 @@ impl Hangups {
     }
 
     /// A list of live sessions that was asked for at this time. Gives those that were seen to live on, each once.
-    pub(super) fn live(&mut self, backend: usize, sessions: &[SessionJson], asked_us: u64, window_us: u64) -> Vec<PlanIndex> {
+    pub(super) fn live(
+        &mut self,
+        backend: usize,
+        sessions: &[SessionJson],
+        asked_us: u64,
+        window_us: u64,
+        disturbances: &Disturbances,
+    ) -> Vec<PlanIndex> {
         let watched_us = self.watched.get(&backend).map_or(0, |(_, watched_us)| *watched_us);
         let mut moved = Vec::new();
         for row in sessions {
             let Some(one) = self.waiting.get_mut(&row.client_ref).filter(|one| one.at_us + window_us < asked_us) else { continue };
-            if watched_us.saturating_sub(one.watched_us.unwrap_or_default()) < window_us {
+            // A hang-up may be on its way for as long as the run itself keeps it from coming through.
+            let unseen_us = disturbances.unseen_us([].into_iter(), one.at_us, asked_us);
+            if watched_us.saturating_sub(one.watched_us.unwrap_or_default()) < window_us.saturating_add(unseen_us) {
                 continue;
             }
             let now = (row.phase.clone(), row.frames_in, row.frames_out);

@@ -55,6 +55,14 @@ impl VoiceFault {
         FaultKind::ALL[self as usize].name()
     }
 
+    /// So many in a session are a fault: one or two holes are a bad moment of any machine.
+    pub const fn least(self) -> u32 {
+        match self {
+            Self::OutputGaps => 3,
+            _ => 1,
+        }
+    }
+
     /// What its size counts.
     pub const fn unit(self) -> &'static str {
         match self {

@@ -40,6 +40,9 @@ pub struct VoiceRow {
     pub status: VoiceStatus,
     /// Sessions (refusals, looks at counters) that put it to the test.
     pub tested: u64,
+    /// Sessions that showed it only while a fault of this run struck the way to their backend, or the backend itself: neither found nor tested.
+    #[serde(default)]
+    pub excused: u64,
     /// Why it was not judged; empty when it was.
     pub reason: String,
 }
@@ -57,6 +60,11 @@ pub enum VoiceStatus {
 }
 
 impl VoiceSection {
+    /// Kinds that some sessions showed only while faults of the run struck them.
+    pub fn excused(&self) -> impl Iterator<Item = &VoiceRow> {
+        self.kinds.iter().filter(|row| row.excused > 0)
+    }
+
     /// Findings that fail the run.
     pub fn failing(&self) -> impl Iterator<Item = &VoiceFinding> {
         self.findings.iter().filter(|finding| !finding.allowed)

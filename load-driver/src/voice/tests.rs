@@ -10,7 +10,7 @@ use agent_server::{
 use super::*;
 use crate::{
     counters::CounterSample,
-    ledger::{FailureCause, Finish, LedgerEntry, LedgerEvent},
+    ledger::{FailureCause, Finish, LedgerEntry, LedgerEvent, Weather},
     plan::{EndKind, Protocol},
 };
 
@@ -191,6 +191,23 @@ fn a_session_that_is_only_counted_is_no_ghost() {
 }
 
 #[test]
+fn a_hangup_that_the_run_itself_holds_up_is_waited_for() {
+    // Struck up to second 2, and felt for three more.
+    let moves = |first_us: u64| {
+        let mut book = hung_up(EndKind::Cancel);
+        book.disturb(0, 7, SECOND / 2, Weather::Lost);
+        book.calm(0, 7, 2 * SECOND);
+        watch(&mut book, SECOND, first_us);
+        book.sample(&listed(first_us, &[("listening", 7)]));
+        let moved = book.sample(&listed(first_us + SECOND, &[("thinking", 7)])).len();
+        book.sample(&ended(first_us + 2 * SECOND));
+        (moved, row(&book.close(60 * SECOND), VoiceFault::GhostAfterHangup))
+    };
+    assert_eq!(moves(4 * SECOND), (0, (VoiceStatus::Clean, 0)));
+    assert_eq!(moves(9 * SECOND), (1, (VoiceStatus::Found, 1)), "later it is a ghost all the same");
+}
+
+#[test]
 fn an_end_that_is_told_before_the_hangup_is_remembered() {
     let mut book = book();
     book.sample(&ended(SECOND));
@@ -204,17 +221,67 @@ fn an_end_that_is_told_before_the_hangup_is_remembered() {
 #[test]
 fn what_is_allowed_is_shown_and_does_not_fail() {
     let mut book = VoiceBook::new(VoiceConfig { allowed: vec![VoiceFault::OutputGaps], ..VoiceConfig::default() });
-    let found = |kind| Found { kind, size: 4, worst_us: 120_000 };
+    let found = |kind| Found { kind, occurrences: vec![Occurrence { from_us: 0, to_us: 1, size: 4, worst_us: 120_000 }] };
     let mut news = VoiceNews::default();
     let mut tested = Kinds::default();
     tested.insert(VoiceFault::OutputGaps);
-    news.add(PlanIndex(1), "run-1", Verdict { tested, found: vec![found(VoiceFault::OutputGaps)] });
+    news.add((PlanIndex(1), "run-1", Some(0)), Verdict { tested, found: vec![found(VoiceFault::OutputGaps)] }, |at| at.0);
     book.news(news.clone());
     let section = book.close(0);
     assert_eq!(row(&section, VoiceFault::OutputGaps), (VoiceStatus::Found, 4));
     assert_eq!(row(&section, VoiceFault::CrossTalk), (VoiceStatus::NotJudged, 0));
     assert_eq!(section.failing().count(), 0);
-    news.add(PlanIndex(2), "run-2", Verdict { tested, found: vec![found(VoiceFault::VadDrop)] });
+    news.add((PlanIndex(2), "run-2", Some(0)), Verdict { tested, found: vec![found(VoiceFault::VadDrop)] }, |at| at.0);
     book.news(news);
     assert_eq!(book.close(0).failing().map(|finding| finding.kind).collect::<Vec<_>>(), [VoiceFault::VadDrop]);
+}
+
+/// A session on a backend that showed these, each (from, to, size) in seconds; what became of it while backend 0 was struck from second 10 to 20.
+fn while_struck(kind: VoiceFault, backend: Option<usize>, spans: &[(u64, u64, u32)]) -> (VoiceStatus, u64, u64, u64) {
+    let mut book = book();
+    book.disturb(0, 7, 10 * SECOND, Weather::Lost);
+    book.calm(0, 7, 20 * SECOND);
+    let mut found = Found::new(kind);
+    for (from, to, size) in spans {
+        found.add(Occurrence { from_us: from * SECOND, to_us: to * SECOND, size: *size, worst_us: 150_000 });
+    }
+    let mut tested = Kinds::default();
+    tested.insert(kind);
+    let mut news = VoiceNews::default();
+    news.add((PlanIndex(1), "run-1", backend), Verdict { tested, found: vec![found] }, |at| at.0);
+    book.news(news);
+    let section = book.close(60 * SECOND);
+    let at = section.kinds.iter().find(|row| row.kind == kind).unwrap();
+    let (status, size) = row(&section, kind);
+    (status, size, at.tested, at.excused)
+}
+
+#[test]
+fn what_the_runs_own_faults_did_is_not_held_against_the_agent() {
+    let drop = |backend, span| while_struck(VoiceFault::VadDrop, backend, &[span]);
+    let found = (VoiceStatus::Found, 1, 1, 0);
+    let excused = (VoiceStatus::NotJudged, 0, 0, 1);
+    // Before it, within it, over its end, while it is still felt, later.
+    assert_eq!(drop(Some(0), (5, 9, 1)), found);
+    assert_eq!(drop(Some(0), (12, 13, 1)), excused);
+    assert_eq!(drop(Some(0), (5, 11, 1)), excused);
+    assert_eq!(drop(Some(0), (19, 40, 1)), excused);
+    assert_eq!(drop(Some(0), (22, 40, 1)), excused);
+    assert_eq!(drop(Some(0), (23, 40, 1)), found);
+    // Of another backend it says nothing; behind a front it may have been this one.
+    assert_eq!(drop(Some(1), (12, 13, 1)), found);
+    assert_eq!(drop(None, (12, 13, 1)), excused);
+}
+
+#[test]
+fn holes_outside_of_the_faults_count_if_they_are_enough() {
+    let holes = |spans: &[_]| while_struck(VoiceFault::OutputGaps, Some(0), spans);
+    assert_eq!(holes(&[(5, 5, 1), (6, 6, 1), (12, 12, 1), (30, 30, 1)]), (VoiceStatus::Found, 3, 1, 0));
+    assert_eq!(holes(&[(5, 5, 1), (12, 12, 1), (13, 13, 1), (30, 30, 1)]), (VoiceStatus::NotJudged, 0, 0, 1));
+    // The fault was long over, and a span without a size goes on with the one before.
+    assert_eq!(holes(&[(5, 6, 3), (6, 7, 0)]), (VoiceStatus::Found, 3, 1, 0));
+    assert_eq!(holes(&[(5, 6, 3), (6, 12, 0)]), (VoiceStatus::NotJudged, 0, 0, 1));
+    // Those that are too many to be told apart are taken for one.
+    let many: Vec<_> = (0..100).map(|n| if n < 40 { (30 + n, 30 + n, 1) } else { (100 + n, 100 + n, 1) }).collect();
+    assert_eq!(holes(&many), (VoiceStatus::Found, 100, 1, 0));
 }

@@ -19,7 +19,7 @@ use proto::{
 use self::overrun::Overrun;
 use crate::{
     plan::Service,
-    voice::{Found, Verdict, VoiceFault},
+    voice::{Found, Occurrence, Verdict, VoiceFault},
 };
 
 /// What the caller's dialect and its profile let it tell.
@@ -81,6 +81,8 @@ struct Quiet {
 #[derive(Debug, Clone, Copy, Default)]
 struct Drops {
     turns: u32,
+    /// When the first of them began.
+    since: Micros,
     before: Heard,
     asked: u32,
 }
@@ -134,7 +136,8 @@ pub(super) struct Watch {
     stale: bool,
     /// Where the wire does not say whose audio it is.
     overrun: Overrun,
-    holes: (u32, u64),
+    /// One or two are no fault yet.
+    holes: Found,
     /// Audio of all responses, microseconds.
     audio_us: u64,
     /// When a response was over that no other may follow yet.
@@ -142,6 +145,8 @@ pub(super) struct Watch {
     /// Something of the session so far showed what was heard.
     shown: bool,
     heard: Heard,
+    /// When the user began a turn last, an interruption too.
+    asked: Micros,
     /// The turn under way: what had been heard when it began, and when that was. An interruption is none to judge by.
     turn: Option<(Heard, Micros)>,
     /// A sign came since the turn under way began.
@@ -164,12 +169,12 @@ pub(super) struct Watch {
     edge: bool,
     /// Something was answered after one at an edge.
     edge_survived: bool,
-    /// A response that was played out and has no end yet.
-    unended: Option<u64>,
+    /// A response that was played out and has no end yet, and the turn that it answers.
+    unended: Option<(u64, Micros)>,
     /// An onset may have ended it.
     doubtful: bool,
-    /// Responses that no end came for, unless an onset was it.
-    doubts: u32,
+    /// Responses that no end came for, unless an onset was it, and since when.
+    doubts: (u32, Micros),
     /// What became of the end of some response is not known.
     unclear: bool,
     /// The end of some response came.
@@ -211,11 +216,12 @@ impl Watch {
             stale_frames: 0,
             stale: false,
             overrun: Overrun::default(),
-            holes: (0, 0),
+            holes: Found::new(VoiceFault::OutputGaps),
             audio_us: 0,
             heard_out: None,
             shown: false,
             heard: Heard::default(),
+            asked: Micros::ZERO,
             turn: None,
             signs: false,
             quiet: Quiet::default(),
@@ -230,7 +236,7 @@ impl Watch {
             edge_survived: false,
             unended: None,
             doubtful: false,
-            doubts: 0,
+            doubts: (0, Micros::ZERO),
             unclear: false,
             ended: false,
             deaf: false,
@@ -241,7 +247,7 @@ impl Watch {
 
     /// The session is there.
     pub(super) fn accepted(&mut self, now: Micros) {
-        self.accepted = now;
+        (self.accepted, self.asked) = (now, now);
         self.stall_first_us = self.stall_us;
     }
 
@@ -258,6 +264,7 @@ impl Watch {
     /// A turn begins. An interruption is answered or not like any other, but what was heard of it proves little.
     pub(super) fn asked(&mut self, interruption: bool, now: Micros) {
         self.signs = false;
+        self.asked = now;
         self.turn = (!interruption).then_some((self.heard, now));
         self.turns += u32::from(!interruption);
         self.open |= !interruption;
@@ -304,7 +311,7 @@ impl Watch {
         } else if let Some(number) = audible {
             if self.terms.ends && number == self.response.number && self.response.ended.is_none() {
                 // Neither found nor cleared of it before something else is heard.
-                (self.unended, self.doubtful) = (Some(number), false);
+                (self.unended, self.doubtful) = (Some((number, self.asked)), false);
             }
         } else if let Some((before, since)) = turn
             && !self.signs
@@ -321,14 +328,13 @@ impl Watch {
         self.left = Some(now);
     }
 
-    fn found(&mut self, kind: VoiceFault, size: u32, worst_us: u64) {
+    /// Found so often in this span.
+    fn found(&mut self, kind: VoiceFault, size: u32, worst_us: u64, (from, to): (Micros, Micros)) {
         self.verdict.tested.insert(kind);
+        let one = Occurrence { from_us: from.0, to_us: to.0, size, worst_us };
         match self.verdict.found.iter_mut().find(|found| found.kind == kind) {
-            Some(found) => {
-                found.size = found.size.saturating_add(size);
-                found.worst_us = found.worst_us.max(worst_us);
-            }
-            None => self.verdict.found.push(Found { kind, size, worst_us }),
+            Some(found) => found.add(one),
+            None => self.verdict.found.push(Found { kind, occurrences: vec![one] }),
         }
     }
 
@@ -361,7 +367,7 @@ impl Watch {
                 self.sign(true);
                 if *last {
                     // What comes after the missing end proves that it was not only late. An onset does not: an interruption says it first.
-                    self.confirm_unended();
+                    self.confirm_unended(now);
                 }
             }
             ServerEvent::Committed { turn } => {
@@ -433,7 +439,7 @@ impl Watch {
         self.shown |= shows;
         self.signs = true;
         if self.quiet.turns > 0 {
-            self.unheard = Drops { turns: self.quiet.turns, before: self.quiet.before, asked: self.quiet.asked };
+            self.unheard = Drops { turns: self.quiet.turns, since: self.quiet.since, before: self.quiet.before, asked: self.quiet.asked };
             self.quiet = Quiet::default();
         }
     }

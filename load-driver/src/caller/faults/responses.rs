@@ -8,7 +8,7 @@ use proto::{
 };
 
 use super::{super::mouth::after, Response, Watch};
-use crate::voice::VoiceFault;
+use crate::voice::{Occurrence, VoiceFault};
 
 /// Audio of a stopped response this long after its end is stale: more than a frame that was in flight.
 const STALE: Duration = Duration::from_millis(300);
@@ -33,10 +33,10 @@ impl Watch {
             return;
         }
         self.begins_anew();
-        self.confirm_unended();
+        self.confirm_unended(now);
         self.edge_survived |= std::mem::take(&mut self.edge);
         if !self.spoken {
-            self.unasked();
+            self.unasked(now);
         } else if self.terms.named {
             let before = self.response;
             let heard_out = match before.ended {
@@ -46,7 +46,7 @@ impl Watch {
                 None => before.audio_us > 0 && now.since(before.play_end) <= AGAIN,
             };
             if before.number > 0 && before.user > 0 && before.user == self.user && heard_out && !speaking {
-                self.found(VoiceFault::DoubleResponse, 1, 0);
+                self.found(VoiceFault::DoubleResponse, 1, 0, (self.asked, now));
             }
         }
         self.response = Response { number, user: self.user, heard: self.heard, ..Response::default() };
@@ -92,7 +92,7 @@ impl Watch {
             }
             ServerEvent::Audio(audio) => {
                 if let Some(lasts) = self.overrun.audio(audio, self.terms.output, speaking, now) {
-                    self.found(VoiceFault::StaleAudioAfterBargeIn, u32::from(!self.stale), lasts.as_micros() as u64);
+                    self.found(VoiceFault::StaleAudioAfterBargeIn, u32::from(!self.stale), lasts.as_micros() as u64, (self.asked, now));
                     self.stale = true;
                 }
             }
@@ -112,9 +112,9 @@ impl Watch {
     }
 
     /// The agent speaks, and nobody has spoken to it.
-    fn unasked(&mut self) {
+    fn unasked(&mut self, now: Micros) {
         if self.terms.named && !self.terms.greets && self.verdict.found.iter().all(|found| found.kind != VoiceFault::CrossTalk) {
-            self.found(VoiceFault::CrossTalk, 1, 0);
+            self.found(VoiceFault::CrossTalk, 1, 0, (self.accepted, now));
         }
     }
 
@@ -126,14 +126,12 @@ impl Watch {
             self.terms.named = false;
             return;
         }
-        if self.unended == Some(number) {
-            self.unended = None;
-        }
+        self.unended = self.unended.filter(|(of, _)| *of != number);
         if let Some((_, at)) = self.stopped.filter(|(of, _)| *of == number) {
             self.stale_frames = self.stale_frames.saturating_add(1);
             let lasts = now.since(at);
             if self.stale_frames >= STALE_FRAMES && lasts >= STALE {
-                self.found(VoiceFault::StaleAudioAfterBargeIn, u32::from(!self.stale), lasts.as_micros() as u64);
+                self.found(VoiceFault::StaleAudioAfterBargeIn, u32::from(!self.stale), lasts.as_micros() as u64, (self.asked, now));
                 self.stale = true;
             }
             return;
@@ -153,8 +151,7 @@ impl Watch {
             let own_us = stall_us.saturating_sub(response.stall_us);
             let hole_us = (now.0 - response.play_end.0).saturating_sub(own_us);
             if (HOLE_US..=HOLE_MAX_US).contains(&hole_us) {
-                self.holes.0 += 1;
-                self.holes.1 = self.holes.1.max(hole_us);
+                self.holes.add(Occurrence { from_us: response.play_end.0, to_us: now.0, size: 1, worst_us: hole_us });
             }
         }
         response.play_end = after(response.play_end.max(now), length_us);
@@ -167,7 +164,7 @@ impl Watch {
     }
 
     pub(super) fn response_ends(&mut self, number: u64, status: ResponseStatus, now: Micros) {
-        if self.unended == Some(number) {
+        if self.unended.is_some_and(|(of, _)| of == number) {
             self.unended = None;
             // Interrupted before it could end, or as one whose end was lost: nobody knows.
             self.unclear |= status != ResponseStatus::Completed;

@@ -7,11 +7,9 @@ use proto::time::Micros;
 use super::Watch;
 use crate::{
     ledger::Finish,
-    voice::{Verdict, VoiceFault},
+    voice::{Found, Verdict, VoiceFault},
 };
 
-/// Holes of a session from which on they are a fault: one or two are a bad moment of any machine.
-const HOLES: u32 = 3;
 /// Missed turns without any sign after which a session is silent.
 const SILENT_TURNS: u32 = 2;
 /// Responses of a session without an end, where an onset may have ended each: one may be a stall that it woke from.
@@ -23,34 +21,46 @@ const STALLED_US: u64 = 500_000;
 
 impl Watch {
     /// Turns that got no sign are lost if the backend never spoke of them, not even too late. Those at the end of the session nobody can know.
-    fn judge_drops(&mut self) {
+    fn judge_drops(&mut self, now: Micros) {
         let Some(drops) = self.drops.take() else { return };
         let awake = self.stall_us.saturating_sub(self.stall_first_us) < STALLED_US;
         let unknown = self.quiet.turns + u32::from(self.open);
         let asked = self.turns.saturating_sub(drops.asked).saturating_sub(unknown);
         let lost = u64::from(asked).saturating_sub(self.heard.since(drops.before));
         if lost > 0 && self.shows() && (self.terms.in_order || awake) {
-            self.found(VoiceFault::VadDrop, drops.turns.min(u32::try_from(lost).unwrap_or(u32::MAX)), 0);
+            self.found(VoiceFault::VadDrop, drops.turns.min(u32::try_from(lost).unwrap_or(u32::MAX)), 0, (drops.since, now));
         } else if lost > 0 {
             self.between = false;
         }
     }
 
-    pub(super) fn confirm_unended(&mut self) {
+    pub(super) fn confirm_unended(&mut self, now: Micros) {
         match self.unended.take() {
             None => {}
-            Some(_) if self.doubtful => self.doubts += 1,
-            Some(_) => self.found(VoiceFault::NoTurnEnd, 1, 0),
+            Some((_, asked)) if self.doubtful => {
+                let since = if self.doubts.0 == 0 { asked } else { self.doubts.1 };
+                self.doubts = (self.doubts.0 + 1, since);
+            }
+            Some((_, asked)) => self.found(VoiceFault::NoTurnEnd, 1, 0, (asked, now)),
         }
     }
 
     /// Ends that an onset may have been: none of a session came otherwise, or nothing is known. One that was not heard of to the last is none to
     /// judge by either.
-    fn judge_ends(&mut self) {
-        if self.doubts >= UNENDED && !self.ended {
-            self.found(VoiceFault::NoTurnEnd, self.doubts, 0);
-        } else if self.doubts > 0 || self.unended.is_some() || self.unclear {
+    fn judge_ends(&mut self, now: Micros) {
+        let (doubts, since) = self.doubts;
+        if doubts >= UNENDED && !self.ended {
+            self.found(VoiceFault::NoTurnEnd, doubts, 0, (since, now));
+        } else if doubts > 0 || self.unended.is_some() || self.unclear {
             self.untested(VoiceFault::NoTurnEnd);
+        }
+    }
+
+    fn judge_holes(&mut self) {
+        let holes = std::mem::replace(&mut self.holes, Found::new(VoiceFault::OutputGaps));
+        if holes.size() >= holes.kind.least() {
+            self.verdict.tested.insert(holes.kind);
+            self.verdict.found.push(holes);
         }
     }
 
@@ -92,17 +102,15 @@ impl Watch {
         let awake = self.stall_us.saturating_sub(self.quiet.stall_us) < STALLED_US;
         let punctual = self.stall_us.saturating_sub(self.stall_first_us) < STALLED_US;
         if said_goodbye && (self.terms.in_order || at_once && punctual) {
-            self.confirm_unended();
+            self.confirm_unended(now);
         }
-        self.judge_ends();
-        self.judge_drops();
-        if self.holes.0 >= HOLES {
-            self.found(VoiceFault::OutputGaps, self.holes.0, self.holes.1);
-        }
+        self.judge_ends(now);
+        self.judge_drops(now);
+        self.judge_holes();
         self.put_to_the_test(now);
         if self.quiet.turns >= SILENT_TURNS && alive && awake && self.shows() {
             let kind = if self.edge { VoiceFault::TruncateEdge } else { VoiceFault::SilentSession };
-            self.found(kind, 1, now.since(self.quiet.since).as_micros() as u64);
+            self.found(kind, 1, now.since(self.quiet.since).as_micros() as u64, (self.quiet.since, now));
         }
         let verdict = std::mem::take(&mut self.verdict);
         (!self.excused && verdict != Verdict::default()).then_some(verdict)

@@ -46,7 +46,7 @@ impl Bench {
             _ => None,
         });
         let verdict = verdict.unwrap_or_default();
-        (verdict.found.iter().map(|found| (found.kind, found.size)).collect(), verdict.tested)
+        (verdict.found.iter().map(|found| (found.kind, found.size())).collect(), verdict.tested)
     }
 
     /// Goodbye is answered when it comes.

@@ -14,9 +14,10 @@ use proto::time::Micros;
 
 pub(super) use self::process::UnderWay;
 use self::storm::Storm;
-use super::controller::Run;
+use super::{controller::Run, poller::unix_now};
 use crate::{
     engine::event::StormStep,
+    ledger::Weather,
     plan::{Dialect, Fault, FaultKind, Maker, Plan},
     report::summary::FaultRow,
 };
@@ -165,15 +166,32 @@ impl Run {
     pub(super) async fn fault(&mut self) {
         while let Some((fault, begins)) = self.timeline.due(self.clock.now()) {
             if begins {
+                let from_us = unix_now(&self.clock);
                 let begun = match fault.kind.name().maker() {
                     Maker::Shards => self.struck_by_shards(&fault),
                     Maker::Relay | Maker::Namespace => network::begin(self, &fault),
                     Maker::Controller => process::begin(self, &fault),
                 };
+                if let Begun::Made(_) = begun {
+                    self.upset(&fault, from_us);
+                }
                 self.timeline.began(fault.number, self.clock.now(), begun);
             } else {
                 self.end_fault(&fault).await;
             }
+        }
+    }
+
+    /// What callers hear of these backends from now on, and how soon hang-ups are noticed, is not the backends' doing. No word of a session can come
+    /// between the fault and this.
+    fn upset(&mut self, fault: &Fault, from_us: u64) {
+        let weather = match fault.kind {
+            FaultKind::Stop | FaultKind::Cpu { .. } => Some(Weather::Lost),
+            kind => network::weather(kind),
+        };
+        let Some(weather) = weather else { return };
+        for backend in network::struck(self, fault) {
+            self.voice.disturb(backend, fault.number, from_us, weather);
         }
     }
 
@@ -203,6 +221,10 @@ impl Run {
             Maker::Shards => {}
             Maker::Relay | Maker::Namespace => network::end(self, fault),
             Maker::Controller => process::end(self, fault).await,
+        }
+        let to_us = self.ledger.calm_at(unix_now(&self.clock), network::loses_for_good(fault));
+        for backend in network::struck(self, fault) {
+            self.voice.calm(backend, fault.number, to_us);
         }
         self.timeline.ended(fault.number, self.clock.now());
     }

@@ -54,12 +54,12 @@ pub(super) fn end(run: &mut Run, fault: &Fault) {
 }
 
 /// The members that a fault strikes; behind a front any may be.
-fn struck(run: &Run, fault: &Fault) -> Vec<usize> {
+pub(super) fn struck(run: &Run, fault: &Fault) -> Vec<usize> {
     (0..run.set.members).filter(|index| fault.target.backend.is_none_or(|one| one == *index)).collect()
 }
 
 /// What of a fault the ledger must know. What resets connections is heard of at once by both sides.
-fn weather(kind: FaultKind) -> Option<Weather> {
+pub(super) fn weather(kind: FaultKind) -> Option<Weather> {
     let us = |span: std::time::Duration| span.as_micros() as u64;
     match kind {
         // There and back again, and room for what waits its turn.
@@ -76,8 +76,12 @@ fn weather(kind: FaultKind) -> Option<Weather> {
 }
 
 /// A reset whose packet is lost is not sent again: the keepalive finds out. The relay loses nothing that it does not make up for by a reset of its own.
+pub(super) fn loses_for_good(fault: &Fault) -> bool {
+    fault.kind.name().maker() == Maker::Namespace
+}
+
 fn calm(run: &mut Run, fault: &Fault) {
-    let keepalive = fault.kind.name().maker() == Maker::Namespace;
+    let keepalive = loses_for_good(fault);
     let at_us = unix_now(&run.clock);
     for index in struck(run, fault) {
         run.ledger.network_calm(index, fault.number, at_us, keepalive);
