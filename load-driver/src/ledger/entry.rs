@@ -62,7 +62,7 @@ pub enum LedgerEvent {
         /// Unix time, microseconds.
         until_us: u64,
     },
-    /// The backend's deadline for the session, asked for by the driver, falls on the moment at which the driver forces its end, or says goodbye.
+    /// The backend's deadline for the session, asked for by the driver, falls on the moment at which the driver forces its end.
     Raced,
     /// The driver forces the end now.
     Forced {

@@ -101,6 +101,13 @@ pub(super) struct Figure {
     pub(super) samples: u64,
 }
 
+/// So many of so many sessions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    count: u64,
+    of: u64,
+}
+
 /// What a counter is a part of: its rate is the share of this, and without any of this there is no data. A counter without such a whole has
 /// a rate per second.
 pub fn whole_of(counter: Counter) -> Option<Counter> {
@@ -147,12 +154,12 @@ impl Threshold {
         }
     }
 
-    /// The figure, or none without data.
-    pub(super) fn figure(&self, source: &impl Source, window: Option<Duration>) -> Option<Figure> {
+    /// The figure, or none without data. `before`: of sessions, those that are before the window.
+    pub(super) fn figure(&self, source: &impl Source, window: Option<Duration>, before: Share) -> Option<Figure> {
         let figure = match self.key.measure {
             Measure::Latency(metric, basis) => self.latency(source, metric, basis, window),
             Measure::Counter(counter) => self.counter(source, counter, window),
-            Measure::Sessions(sessions) => self.sessions(source, sessions),
+            Measure::Sessions(sessions) => self.sessions(source, sessions, before),
             Measure::Gauge(gauge) => Some(self.gauge(source, gauge)),
             Measure::Leak(leak) => source.leak(leak).map(|(value, samples)| Figure { value, samples }),
             Measure::Drift(drift) => source.drift().map(|sum| Figure { value: drift_of(drift, sum), samples: sum.looks }),
@@ -193,7 +200,15 @@ impl Threshold {
         Some(Figure { value, samples })
     }
 
-    fn sessions(&self, source: &impl Source, sessions: Sessions) -> Option<Figure> {
+    /// Sessions up to now, if it is about sessions.
+    pub(super) fn sessions_by_now(&self, source: &impl Source) -> Option<Share> {
+        match self.key.measure {
+            Measure::Sessions(sessions) => Some(self.share_of(source, sessions)),
+            _ => None,
+        }
+    }
+
+    fn share_of(&self, source: &impl Source, sessions: Sessions) -> Share {
         let funnel = source.sessions(&self.key.filter);
         let (count, of) = match sessions {
             Sessions::Attempted => (funnel.attempted, funnel.requested),
@@ -202,6 +217,14 @@ impl Threshold {
             Sessions::Completed => (funnel.completed, funnel.established),
             Sessions::Interrupted => (funnel.interrupted, funnel.established),
         };
+        Share { count, of }
+    }
+
+    fn sessions(&self, source: &impl Source, sessions: Sessions, before: Share) -> Option<Figure> {
+        let now = self.share_of(source, sessions);
+        let count = now.count.saturating_sub(before.count);
+        // Those that end in a window may have begun before it.
+        let of = now.of.saturating_sub(before.of).max(count);
         let value = if self.expression.aggregate == Aggregate::Count { Some(count as f64) } else { share(count, of) }?;
         Some(Figure { value, samples: of })
     }

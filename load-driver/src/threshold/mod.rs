@@ -70,8 +70,8 @@ impl Threshold {
         let expression = Expression::parse(&spec.threshold, parsed_key.measure)?;
         if let Some(window) = spec.window {
             let whole = |message: &str| ParseError::new(key, 0, message);
-            if !matches!(parsed_key.measure, Measure::Latency(..) | Measure::Counter(_)) {
-                return Err(whole("a window needs a latency or a counter; sessions and gauges are judged over the whole run"));
+            if !matches!(parsed_key.measure, Measure::Latency(..) | Measure::Counter(_) | Measure::Sessions(_)) {
+                return Err(whole("a window needs a latency, a counter or sessions; all else is judged over the whole run"));
             }
             if window.is_zero() || window > MAX_WINDOW {
                 return Err(whole("a window must be longer than 0 and at most 10m"));

@@ -1,8 +1,11 @@
 //! Judges thresholds while the run goes on, and at its end.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
-use super::{Measure, Source, Status, Threshold, ThresholdResult, evaluate::Figure};
+use super::{
+    Measure, Source, Status, Threshold, ThresholdResult,
+    evaluate::{Figure, Share},
+};
 use crate::record::Metric;
 
 /// All thresholds of a run. Pure: the caller brings the figures, the figures bring the time.
@@ -20,6 +23,8 @@ pub struct Monitor {
 #[derive(Debug)]
 struct Watched {
     threshold: Threshold,
+    /// Of a window over sessions: how they stood after each second of it, the oldest first.
+    past: VecDeque<(Duration, Share)>,
     /// Last figure that could be judged.
     last: Option<Figure>,
     /// First judgement that it failed, when, and by which figure; none where a window had no data. Stays.
@@ -29,7 +34,7 @@ struct Watched {
 impl Monitor {
     /// Watches these.
     pub fn new(thresholds: Vec<Threshold>) -> Self {
-        let watched = thresholds.into_iter().map(|threshold| Watched { threshold, last: None, broken: None });
+        let watched = thresholds.into_iter().map(|threshold| Watched { threshold, past: VecDeque::new(), last: None, broken: None });
         Self { watched: watched.collect(), from: Duration::ZERO }
     }
 
@@ -51,6 +56,7 @@ impl Monitor {
         let now = source.measured();
         let mut stop = None;
         for watched in &mut self.watched {
+            watched.remember(source, now);
             let spec = &watched.threshold.spec;
             let due = now >= spec.delay_abort_eval && spec.window.is_none_or(|window| now >= self.from + window);
             if due && (spec.abort_on_fail || spec.window.is_some()) {
@@ -89,9 +95,21 @@ impl Watched {
         self.threshold.spec.abort_on_fail && self.broken.is_some()
     }
 
+    /// Sessions are counted since the run began: a window needs to know how they stood when it began.
+    fn remember(&mut self, source: &impl Source, now: Duration) {
+        let Some(window) = self.threshold.spec.window else { return };
+        let Some(share) = self.threshold.sessions_by_now(source) else { return };
+        self.past.push_back((now, share));
+        // The newest of those that are a whole window ago stays the first.
+        while self.past.get(1).is_some_and(|(at, _)| *at + window <= now) {
+            self.past.pop_front();
+        }
+    }
+
     fn judge(&mut self, source: &impl Source, now: Duration, loaded: bool) {
         let spec = &self.threshold.spec;
-        match self.threshold.figure(source, spec.window) {
+        let before = self.past.front().map(|(_, share)| *share).unwrap_or_default();
+        match self.threshold.figure(source, spec.window, before) {
             Some(figure) => {
                 self.last = Some(figure);
                 if !self.holds(figure) {
@@ -111,7 +129,7 @@ impl Watched {
             // What broke it stays, even if samples on the way out bend the figure back.
             (_, Some((_, broken))) => broken,
             (Some(_), None) => self.last,
-            (None, None) => self.threshold.figure(source, None),
+            (None, None) => self.threshold.figure(source, None, Share::default()),
         };
         let status = match figure {
             None => Status::NoData,

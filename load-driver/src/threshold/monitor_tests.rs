@@ -228,10 +228,34 @@ fn an_incomplete_window_is_not_judged() {
 
 #[test]
 fn windows_need_something_that_has_one() {
-    for (key, window) in [("sessions_failed", 5), ("connect", 0), ("connect", 601)] {
-        let spec = Spec { window: Some(Duration::from_secs(window)), ..Spec::short("count<1") };
+    for (key, expression, window) in
+        [("active", "value<1", 5), ("leak_rss", "value<1", 5), ("connect", "count<1", 0), ("connect", "count<1", 601)]
+    {
+        let spec = Spec { window: Some(Duration::from_secs(window)), ..Spec::short(expression) };
         assert!(Threshold::parse(key, &spec, &["talk"]).is_err(), "{key} {window}");
     }
+}
+
+/// Three of a hundred sessions fail, all within two seconds.
+#[test]
+fn sessions_that_fail_together_break_a_window_and_not_the_whole() {
+    let of = |window: u64, expression: &str| {
+        let spec = Spec { window: Some(Duration::from_secs(window)), ..Spec::short(expression) };
+        let mut monitor = Monitor::new(vec![threshold("sessions_failed", &spec)]);
+        let mut source = Fake::default();
+        for second in 1..=100 {
+            source.seconds.push(Vec::new());
+            let failed = if second < 40 { 0 } else { (second - 38_u64).min(3) };
+            source.funnel = Funnel { requested: second, attempted: second, failed, ..Funnel::default() };
+            monitor.tick(&source, true);
+        }
+        monitor.results(&source).remove(0)
+    };
+    let broken = of(10, "rate<0.2");
+    assert_eq!((broken.status, broken.broken_at_s, broken.value, broken.samples), (Status::Failed, Some(40.0), Some(0.2), 10));
+    assert_eq!(of(10, "rate<0.4").status, Status::Passed);
+    assert_eq!((of(10, "count<3").broken_at_s, of(1, "count<3").status), (Some(41.0), Status::Passed));
+    assert_eq!(of(50, "rate<0.2").status, Status::Passed);
 }
 
 #[test]

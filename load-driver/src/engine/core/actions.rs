@@ -1,6 +1,6 @@
 //! What callers want, done.
 
-use std::{rc::Rc, time::Duration};
+use std::rc::Rc;
 
 use proto::{frame::ClientEvent, time::Micros};
 
@@ -13,9 +13,6 @@ use crate::{
     record::Counter,
     transport::{CLOSE_BOUND, How, Link, Remains, Unsent},
 };
-
-/// A goodbye so near to the backend's deadline races with it.
-const RACE: Duration = Duration::from_millis(500);
 
 impl Core {
     /// Does what the caller of `key` asked for. `inside` when the session's own task is what runs now.
@@ -38,7 +35,7 @@ impl Core {
                 }
                 Action::Voice(verdict) => {
                     let plan = slot.caller.plan();
-                    self.voice.add((plan.index, &plan.client_ref, slot.backend), verdict, |at| self.clock.unix_us(at));
+                    self.voice.add(plan.index, &plan.client_ref, verdict);
                 }
                 Action::Count(counter, by) => self.recorder.count(scenario, counter, by),
                 Action::Force(kind) => {
@@ -109,9 +106,6 @@ impl Core {
         // A goodbye is a forced end like the others: the counters must follow it from here on.
         let goodbye = matches!(event, ClientEvent::End { .. });
         if goodbye {
-            if self.slots.get(key).and_then(|slot| slot.dies_at).is_some_and(|at| at.since(now).max(now.since(at)) <= RACE) {
-                self.log_of(key, now, LedgerEvent::Raced);
-            }
             self.log_of(key, now, LedgerEvent::Forced { kind: EndKind::Graceful });
         }
         let Some(slot) = self.slots.get_mut(key) else { return };
