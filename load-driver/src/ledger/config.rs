@@ -64,9 +64,15 @@ impl LedgerConfig {
         self.dialect(scenario).implies_acceptance()
     }
 
-    /// Its goodbye is a close, and so is the answer, whatever the backend had ended it as by then.
-    pub(super) fn implies_completion(&self, scenario: u16) -> bool {
-        !self.dialect(scenario).answers_goodbye()
+    /// Sessions of this scenario live until the backend's deadline, or near it.
+    pub(super) fn expects_timeout(&self, scenario: u16) -> bool {
+        self.scenarios.get(usize::from(scenario)) == Some(&Some(Expect::TimedOut))
+    }
+
+    /// Whether a goodbye or the backend's deadline came first in a session of this scenario cannot be told: the goodbye is a close, and the answer to it a
+    /// close too, whatever the backend had ended it as by then.
+    pub(super) fn goodbye_may_be_late(&self, scenario: u16) -> bool {
+        self.expects_timeout(scenario) && !self.dialect(scenario).answers_goodbye()
     }
 
     /// The prefix of our sessions' `client_ref`.

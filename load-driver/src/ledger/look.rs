@@ -12,7 +12,7 @@ use super::{
     session::Session,
     verdict::{BackendVerdict, Confidence, Proof},
 };
-use crate::plan::{EndKind, Expect};
+use crate::plan::EndKind;
 
 /// Sums over the last looks.
 #[derive(Debug, Default)]
@@ -221,7 +221,7 @@ impl Last {
 
 /// Its deadline was near, or its network gone, when the driver saw it end otherwise: the backend may have ended it first.
 fn may_have_timed_out(session: &Session, ledger: &Ledger) -> bool {
-    let expected = ledger.config.scenarios.get(usize::from(session.scenario)) == Some(&Some(Expect::TimedOut));
+    let expected = ledger.config.expects_timeout(session.scenario);
     let watch = session.backend().and_then(|backend| ledger.watches.get(backend));
     let over_us = session.over.map(|over| over.at_us);
     // What the network held back is told when it is there again.

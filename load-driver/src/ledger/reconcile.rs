@@ -474,9 +474,8 @@ pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConf
 fn wrong_outcome(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConfig) -> Option<String> {
     let (over, record) = (session.over?, session.record?);
     let expected: &[Outcome] = match over.how {
-        // The deadline came at the same moment, and the answer would have been the same.
         How::Finished(Finish::Goodbye(Outcome::Completed))
-            if session.raced && record.outcome == Some(Outcome::TimedOut) && config.implies_completion(session.scenario) =>
+            if record.outcome == Some(Outcome::TimedOut) && config.goodbye_may_be_late(session.scenario) =>
         {
             return None;
         }

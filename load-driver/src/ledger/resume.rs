@@ -104,7 +104,7 @@ impl Ledger {
 
     /// The sources of sums, where they can be held against anything.
     pub fn sums_stands(&self) -> Vec<SumsStand> {
-        self.totals.iter().enumerate().filter_map(|(source, totals)| totals.stand(source, &self.book)).collect()
+        self.totals.iter().enumerate().filter_map(|(source, totals)| totals.stand(source, &self.book, &self.config)).collect()
     }
 
     /// What is proven to be wrong already, or cannot be proven any more. Ghosts of living processes are not: whether an end comes late or never, only

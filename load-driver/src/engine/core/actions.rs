@@ -35,7 +35,7 @@ impl Core {
                 }
                 Action::Voice(verdict) => {
                     let plan = slot.caller.plan();
-                    self.voice.add(plan.index, &plan.client_ref, verdict);
+                    self.voice.add((plan.index, &plan.client_ref, slot.backend), verdict, |at| self.clock.unix_us(at));
                 }
                 Action::Count(counter, by) => self.recorder.count(scenario, counter, by),
                 Action::Force(kind) => {

@@ -15,7 +15,7 @@ use crate::{
         BackendConfig, DefectName, FailureCause, Finish, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId, Verdict, Weather,
         Windows,
     },
-    plan::{Dialect, EndKind, Protocol},
+    plan::{Dialect, EndKind, Expect, Protocol},
 };
 
 const SOURCE: SourceId = SourceId { worker: 0, shard: 0 };
@@ -88,10 +88,21 @@ fn told_in(dialect: Dialect, story: &Story, begins_ms: u64) -> Verdict {
 
 /// `beside`: one more step of the session, at this time. `unseen_ms`: nobody looked in this time.
 fn told_with(dialect: Dialect, story: &Story, begins_ms: u64, beside: Option<(u64, LedgerEvent)>, unseen_ms: Range<u64>) -> Verdict {
+    told_of((dialect, None), story, begins_ms, beside, unseen_ms)
+}
+
+/// What the session speaks, and what it is for.
+fn told_of(
+    (dialect, expect): (Dialect, Option<Expect>),
+    story: &Story,
+    begins_ms: u64,
+    beside: Option<(u64, LedgerEvent)>,
+    unseen_ms: Range<u64>,
+) -> Verdict {
     let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: true, fresh: true }]);
     config.windows = Windows::default().with(EndKind::HalfOpen, 4_000 * MS);
     config.settle_us = 3_000 * MS;
-    config.dialects = vec![dialect];
+    (config.dialects, config.scenarios) = (vec![dialect], vec![expect]);
     let mut ledger = Ledger::new(config);
     ledger.open(SOURCE, T0);
     let mut steps = vec![
@@ -213,25 +224,25 @@ fn a_race_may_end_either_way() {
     assert_eq!(found(Outcome::TimedOut, None), [DefectName::WrongOutcome]);
 }
 
-/// A goodbye at the very deadline: where its answer is a close, it would be the same for either end.
+/// A goodbye that is a close, at the backend's deadline: which came first its answer does not tell.
 #[test]
-fn a_goodbye_may_race_with_the_deadline() {
-    let found = |dialect, outcome, beside| {
+fn a_goodbye_at_the_deadline_may_be_counted_as_either() {
+    let found = |dialect, expect, outcome| {
         let story = Story {
             forced: Some((EndKind::Graceful, 5_000)),
             over: (5_003, Finish::Goodbye(Outcome::Completed)),
             counted: Some((5_001, outcome)),
             fault: None,
         };
-        let verdict = told_with(dialect, &story, 100, beside, 0..0);
+        let verdict = told_of((dialect, expect), &story, 100, None, 0..0);
         names(&verdict).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
-    let raced = || Some((4_999, LedgerEvent::Raced));
-    assert_eq!(found(Dialect::OpenaiRealtime, Outcome::TimedOut, raced()), []);
-    assert_eq!(found(Dialect::OpenaiRealtime, Outcome::Completed, raced()), []);
-    assert_eq!(found(Dialect::OpenaiRealtime, Outcome::Cancelled, raced()), [DefectName::WrongOutcome]);
-    assert_eq!(found(Dialect::OpenaiRealtime, Outcome::TimedOut, None), [DefectName::WrongOutcome]);
-    assert_eq!(found(Dialect::Native, Outcome::TimedOut, raced()), [DefectName::WrongOutcome], "it said completed");
+    let deadline = Some(Expect::TimedOut);
+    assert_eq!(found(Dialect::OpenaiRealtime, deadline, Outcome::TimedOut), []);
+    assert_eq!(found(Dialect::OpenaiRealtime, deadline, Outcome::Completed), []);
+    assert_eq!(found(Dialect::OpenaiRealtime, deadline, Outcome::Cancelled), [DefectName::WrongOutcome]);
+    assert_eq!(found(Dialect::OpenaiRealtime, None, Outcome::TimedOut), [DefectName::WrongOutcome]);
+    assert_eq!(found(Dialect::Native, deadline, Outcome::TimedOut), [DefectName::WrongOutcome], "its answer tells");
 }
 
 #[test]

@@ -14,7 +14,7 @@ impl Totals {
     }
 
     fn is_right(&self, look: &Look, book: &Book, config: &LedgerConfig) -> bool {
-        let b: Bounds = bounds(book, self, look.span).with_windows(book, self, look.span, config);
+        let b: Bounds = bounds(book, self, look.span, config).with_windows(book, self, look.span, config);
         // Ends that may yet be counted hide as many that were counted twice: sums of both look right.
         if b.pending > 0 {
             return false;

@@ -34,7 +34,8 @@ struct Standing {
 
 impl Standing {
     /// None of one that cannot be in them.
-    fn of(session: &Session, epoch: Option<(u64, u64)>, span: Span) -> Option<Self> {
+    fn of(session: &Session, totals: &Totals, span: Span, config: &LedgerConfig) -> Option<Self> {
+        let epoch = totals.epoch;
         let attempt = session.attempted.filter(|attempt| attempt.at_us <= span.to_us)?;
         if session.accepted.is_none() && !session.in_doubt() {
             return None;
@@ -45,7 +46,8 @@ impl Standing {
         }
         // Of one that began between two looks it is not known which of both processes had it.
         let certain = epoch.is_none_or(|(_, after_us)| began_us >= after_us);
-        Some(Self { accepted: session.accepted.is_some() && began_us <= span.from_us && certain, certain })
+        let accepted = certain && reconcile::surely_counted(session, &totals.watch, config, span.from_us);
+        Some(Self { accepted, certain })
     }
 }
 
@@ -75,11 +77,11 @@ impl Bounds {
     }
 
     /// One session more, as far as what only grows is concerned.
-    pub(super) fn count(&mut self, session: &Session, epoch: Option<(u64, u64)>, span: Span) {
-        let Some(Standing { accepted, certain }) = Standing::of(session, epoch, span) else { return };
+    pub(super) fn count(&mut self, session: &Session, totals: &Totals, span: Span, config: &LedgerConfig) {
+        let Some(Standing { accepted, certain }) = Standing::of(session, totals, span, config) else { return };
         self.attempted += 1;
         self.accepted += u64::from(accepted);
-        let ends = may_end_as(session);
+        let ends = may_end_as(session, config);
         for outcome in ends {
             *self.may.entry(*outcome).or_default() += 1;
         }
@@ -95,10 +97,10 @@ impl Bounds {
         // A backend may have ended a session of which the driver cannot hear.
         let unheard = totals.watch.disturbances.within(span.from_us, span.to_us);
         for session in covered(book, totals) {
-            let Some(Standing { certain, .. }) = Standing::of(session, totals.epoch, span) else { continue };
+            let Some(Standing { accepted, .. }) = Standing::of(session, totals, span, config) else { continue };
             let long_ago = session.accepted.as_ref().is_some_and(|a| a.at_us.saturating_add(news_us) <= span.from_us);
             let heard = !unheard && !session.was_deaf(span.to_us, config.grace_us);
-            if long_ago && certain && heard && session.lives_until_us().saturating_sub(news_us) > span.to_us {
+            if long_ago && accepted && heard && session.lives_until_us().saturating_sub(news_us) > span.to_us {
                 self.sure += 1;
             }
             match session.ending() {
@@ -120,7 +122,7 @@ fn covered<'a>(book: &'a Book, totals: &'a Totals) -> impl Iterator<Item = &'a S
 }
 
 /// What only grows, by the book, at a reading.
-pub(super) fn bounds(book: &Book, totals: &Totals, span: Span) -> Bounds {
+pub(super) fn bounds(book: &Book, totals: &Totals, span: Span, config: &LedgerConfig) -> Bounds {
     let folded = &totals.folded;
     let mut b = Bounds {
         accepted: folded.accepted,
@@ -130,17 +132,18 @@ pub(super) fn bounds(book: &Book, totals: &Totals, span: Span) -> Bounds {
         ..Bounds::default()
     };
     for session in covered(book, totals) {
-        b.count(session, totals.epoch, span);
+        b.count(session, totals, span, config);
     }
     b
 }
 
 /// Outcomes under which a backend may have counted the session. Without a record nobody knows what came first: whatever ended abruptly may have
 /// met with a timeout, a drain or a fault of the backend's own, but nobody said goodbye.
-fn may_end_as(session: &Session) -> &'static [Outcome] {
+fn may_end_as(session: &Session, config: &LedgerConfig) -> &'static [Outcome] {
     const ABRUPT: &[Outcome] = &[Outcome::Failed, Outcome::Cancelled, Outcome::TimedOut, Outcome::Drained];
     match session.over.map(|over| over.how) {
         Some(How::Finished(Finish::Goodbye(outcome) | Finish::ByServer(outcome))) => match outcome {
+            Outcome::Completed if config.goodbye_may_be_late(session.scenario) => &[Outcome::Completed, Outcome::TimedOut],
             Outcome::Completed => &[Outcome::Completed],
             Outcome::Failed => &[Outcome::Failed],
             Outcome::Cancelled => &[Outcome::Cancelled],

@@ -51,7 +51,7 @@ impl End<'_> {
             out.unverified.push(format!("{label}: its counters never answered{why}"));
             return 0;
         };
-        let b = bounds(book, totals, at.span).with_windows(book, totals, at.span, config);
+        let b = bounds(book, totals, at.span, config).with_windows(book, totals, at.span, config);
         let started = totals.since(|counts| counts.started, &at.counts);
         out.backends.push(BackendVerdict {
             backend: totals.config.backend.unwrap_or_default(),

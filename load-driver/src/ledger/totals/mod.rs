@@ -236,7 +236,7 @@ impl Totals {
     }
 
     fn judge(&mut self, look: Look, book: &mut Book, config: &LedgerConfig, faults: &mut Faults) {
-        let b = bounds(book, self, look.span).with_windows(book, self, look.span, config);
+        let b = bounds(book, self, look.span, config).with_windows(book, self, look.span, config);
         let (floor, ceiling) = self.of_others();
         let active = look.counts.active;
         if active < floor.min(0) {
@@ -313,15 +313,15 @@ impl Totals {
             if let (Some(end), Some(agreed_us)) = (reconcile::row(session), session.agreed_us) {
                 convergence.detected(end, over.at_us, agreed_us);
             }
-            self.fold(session);
+            self.fold(session, config);
             done.push(*index);
         }
         done
     }
 
-    fn fold(&mut self, session: &Session) {
+    fn fold(&mut self, session: &Session, config: &LedgerConfig) {
         let mut one = Bounds::default();
-        one.count(session, self.epoch, Span { from_us: u64::MAX, to_us: u64::MAX });
+        one.count(session, self, Span { from_us: u64::MAX, to_us: u64::MAX }, config);
         self.folded.accepted += one.accepted;
         self.folded.attempted += one.attempted;
         for (sums, more) in [(&mut self.folded.must, one.must), (&mut self.folded.may, one.may)] {

@@ -71,7 +71,7 @@ impl Totals {
                     let what = "what it had counted before that cannot be checked any more";
                     self.unproven(format!("{label}: {why}, so the backend was started anew{surely}: {what}"));
                 }
-                self.begin_anew(look, book);
+                self.begin_anew(look, book, config);
             }
         }
     }
@@ -120,9 +120,9 @@ impl Totals {
     }
 
     /// With a base of nothing. What the process before had counted is written off.
-    fn begin_anew(&mut self, look: &Look, book: &Book) {
+    fn begin_anew(&mut self, look: &Look, book: &Book, config: &LedgerConfig) {
         let Some(last) = &self.last else { return };
-        let (all, last_from_us) = (bounds(book, self, last.span), last.span.from_us);
+        let (all, last_from_us) = (bounds(book, self, last.span, config), last.span.from_us);
         self.kills.retain(|at| *at > look.asked_us);
         self.written_off += all.accepted;
         self.epoch = Some((last_from_us, look.span.to_us));

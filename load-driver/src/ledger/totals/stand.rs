@@ -4,11 +4,11 @@ use super::{
     Totals,
     bounds::{Span, bounds},
 };
-use crate::ledger::{book::Book, resume::SumsStand};
+use crate::ledger::{book::Book, config::LedgerConfig, resume::SumsStand};
 
 impl Totals {
     /// Nothing of one that has no base, or whose numbers say nothing any more.
-    pub(in crate::ledger) fn stand(&self, source: usize, book: &Book) -> Option<SumsStand> {
+    pub(in crate::ledger) fn stand(&self, source: usize, book: &Book, config: &LedgerConfig) -> Option<SumsStand> {
         let (base, last) = (self.base.as_ref()?, self.last.as_ref()?);
         if self.broken || self.baseless {
             return None;
@@ -22,7 +22,7 @@ impl Totals {
             base_active: self.of_others().1,
             base_started: last.counts.started.filter(|_| !self.reset).map(|_| base.counts.started.unwrap_or(0)),
             last: last.counts.clone(),
-            accepted: bounds(book, self, all).accepted,
+            accepted: bounds(book, self, all, config).accepted,
             overdue: self.suspected(),
         })
     }

@@ -8,7 +8,7 @@ use crate::{
         BackendConfig, Confidence, DefectName, Finish, Judgement, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId, Verdict,
         Windows,
     },
-    plan::Protocol,
+    plan::{Dialect, Expect, Protocol},
 };
 
 const T0: u64 = 1_700_000_000_000_000;
@@ -32,7 +32,12 @@ struct Story {
 
 impl Story {
     fn of(shows: Shows) -> Self {
+        Self::over(Dialect::Native, None, shows)
+    }
+
+    fn over(dialect: Dialect, expect: Option<Expect>, shows: Shows) -> Self {
         let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: false, fresh: false }]);
+        (config.dialects, config.scenarios) = (vec![dialect], vec![expect]);
         config.windows = Windows::default();
         config.totals = vec![TotalsConfig { name: "backend 0".to_owned(), backend: Some(0), age_us: 0, shows }];
         let mut ledger = Ledger::new(config);
@@ -57,8 +62,12 @@ impl Story {
     }
 
     fn end(&mut self, numbers: std::ops::Range<u64>) {
+        self.end_as(numbers, Finish::Forced(EndKind::Cancel));
+    }
+
+    fn end_as(&mut self, numbers: std::ops::Range<u64>, finish: Finish) {
         for index in numbers {
-            self.say(index, LedgerEvent::Ended { finish: Finish::Forced(EndKind::Cancel) });
+            self.say(index, LedgerEvent::Ended { finish });
         }
     }
 
@@ -103,6 +112,50 @@ fn ten(shows: Shows, others: (i64, i64), wrong: i64) -> Verdict {
     story.end(0..10);
     story.pass(15_000, base + wrong, vary);
     story.close()
+}
+
+/// Where nobody but the driver says that a session was accepted, one that is cut at once may never have come.
+#[test]
+fn an_acceptance_that_is_only_implied_is_no_proof_that_a_session_was_counted() {
+    // Ten are counted, and of three more the backend never heard, which live for so long.
+    let lost = |dialect, life_ms| {
+        let mut story = Story::over(dialect, None, everything());
+        story.pass(1_000, 0, 0);
+        story.begin(0..13);
+        story.counts.started = Some(10);
+        story.pass(life_ms, 10, 0);
+        story.end(10..13);
+        story.pass(6_000 - life_ms, 10, 0);
+        story.end(0..10);
+        (story.counts.ended, story.counts.outcomes) = (Some(10), [(Outcome::Cancelled, 10)].into());
+        story.pass(15_000, 0, 0);
+        found(&story.close())
+    };
+    assert_eq!(lost(Dialect::Twilio, 200), []);
+    assert_eq!(lost(Dialect::Native, 200), [(DefectName::Lost, 3)]);
+    assert_eq!(lost(Dialect::Twilio, 4_000), [(DefectName::Lost, 3)]);
+}
+
+/// A goodbye that is a close, at the backend's deadline: which came first its answer does not tell.
+#[test]
+fn a_goodbye_at_the_deadline_may_be_counted_as_either() {
+    let counted = |dialect, expect, timed_out: u64| {
+        let mut story = Story::over(dialect, expect, everything());
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        story.counts.started = Some(10);
+        story.pass(5_000, 10, 0);
+        story.end_as(0..10, Finish::Goodbye(Outcome::Completed));
+        story.counts.ended = Some(10);
+        story.counts.outcomes = [(Outcome::Completed, 10 - timed_out), (Outcome::TimedOut, timed_out)].into();
+        story.pass(15_000, 0, 0);
+        found(&story.close())
+    };
+    let deadline = Some(Expect::TimedOut);
+    assert_eq!(counted(Dialect::OpenaiRealtime, deadline, 3), []);
+    assert_eq!(counted(Dialect::OpenaiRealtime, deadline, 0), []);
+    assert_eq!(counted(Dialect::OpenaiRealtime, None, 3), [(DefectName::WrongOutcome, 3)]);
+    assert_eq!(counted(Dialect::Native, deadline, 3), [(DefectName::WrongOutcome, 3)], "its answer tells");
 }
 
 #[test]
