@@ -2,7 +2,7 @@
 
 mod run_support;
 
-use run_support::{Done, Run};
+use run_support::Run;
 use serde_json::Value;
 
 /// Three backends; 30 sessions come and go in order while the timeline does its work.
@@ -25,11 +25,6 @@ scenarios:
 faults:
 ";
 
-fn row(done: &Done, kind: &str) -> Value {
-    let all = done.at("/faults").as_array().expect("a list");
-    all.iter().find(|row| row["kind"] == kind).unwrap_or_else(|| panic!("no {kind} in {all:?}")).clone()
-}
-
 #[test]
 fn faults_on_processes_are_made_marked_and_end() {
     let faults = "  - {at: 1s, kind: churn, rate: 200, duration: 3s, target: {backend: 0}}
@@ -42,19 +37,19 @@ fn faults_on_processes_are_made_marked_and_end() {
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
     assert_eq!(done.off(), (0, 0, 0.0, 0.0), "{}", done.shown());
     for (kind, struck) in [("stop", 1), ("drain", 1), ("kill_backend", 1)] {
-        let row = row(&done, kind);
+        let row = done.fault(kind);
         assert_eq!((&row["struck"], &row["skipped"]), (&Value::from(struck), &Value::Null), "{row}");
         assert!(row["began_s"].as_f64() >= row["planned_s"].as_f64(), "{row}");
     }
     for kind in ["stop", "drain", "churn"] {
-        let row = row(&done, kind);
+        let row = done.fault(kind);
         let lasted = row["ended_s"].as_f64().unwrap_or_default() - row["began_s"].as_f64().unwrap_or_default();
         assert!(lasted >= row["duration_s"].as_f64().unwrap_or(f64::MAX) * 0.9, "{row}");
     }
-    let churn = row(&done, "churn");
+    let churn = done.fault("churn");
     assert!(churn["struck"].as_u64().unwrap_or_default() > 50, "{churn}");
     // Where there is no control group to be had, that is said, and nothing else.
-    let cpu = row(&done, "cpu");
+    let cpu = done.fault("cpu");
     let skipped = cpu["skipped"].as_str().unwrap_or_default();
     assert!(cpu["struck"] == 3 || skipped.contains("control group"), "{cpu}");
     // Nobody but the dead one's callers, and those who were sent to it or to the drained one, failed.
@@ -71,7 +66,7 @@ fn a_run_that_ends_within_a_fault_leaves_nothing_stopped() {
     let done = Run::of(&format!("{PROFILE}{faults}")).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
     assert_eq!(done.off(), (0, 0, 0.0, 0.0), "{}", done.shown());
-    assert!(row(&done, "stop")["ended_s"].is_number(), "{}", done.shown());
+    assert!(done.fault("stop")["ended_s"].is_number(), "{}", done.shown());
     let kills = done.at("/faults").as_array().expect("a list").iter().filter(|row| row["kind"] == "kill_backend").count();
     assert_eq!(kills, 3, "at 1 s, 4 s and 7 s");
 }
@@ -82,7 +77,7 @@ fn the_worker_of_a_scenario_can_be_stopped() {
     let done = Run::of(&format!("{PROFILE}{faults}")).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
     assert_eq!(done.off(), (0, 0, 0.0, 0.0), "{}", done.shown());
-    assert_eq!(row(&done, "stop")["struck"], 1);
+    assert_eq!(done.fault("stop")["struck"], 1);
     // The driver was not stopped with it: the other scenario had its sessions meanwhile.
     assert!(done.scenario("websocket")["funnel"]["completed"].as_u64() > Some(50), "{}", done.shown());
     assert!(done.scenario("grpc")["funnel"]["completed"].as_u64() > Some(20), "{}", done.shown());

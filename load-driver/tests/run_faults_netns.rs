@@ -7,7 +7,6 @@ use std::{fs, io::Write, process::Command};
 
 use run_support::{Done, Run, eventually};
 use rustix::process::Signal;
-use serde_json::Value;
 
 const PROFILE: &str = "
 name: namespaces
@@ -28,14 +27,9 @@ scenarios:
 faults:
 ";
 
-fn row(done: &Done, kind: &str) -> Value {
-    let all = done.at("/faults").as_array().expect("a list");
-    all.iter().find(|row| row["kind"] == kind).unwrap_or_else(|| panic!("no {kind} in {all:?}")).clone()
-}
-
 /// The fault was made, or it was skipped for a reason that holds here, which is printed.
 fn made(done: &Done, kind: &str) -> bool {
-    let row = row(done, kind);
+    let row = done.fault(kind);
     let Some(why) = row["skipped"].as_str() else {
         assert!(row["began_s"].is_number(), "{row}");
         return true;
@@ -90,7 +84,7 @@ fn every_kind_is_made_or_says_why_not_and_the_counters_agree() {
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
     for kind in ["tbf", "netem", "nft_drop", "socket_kill"] {
         if made(&done, kind) {
-            assert!(row(&done, kind)["struck"].as_u64() > Some(0) || kind == "tbf", "{}", row(&done, kind));
+            assert!(done.fault(kind)["struck"].as_u64() > Some(0) || kind == "tbf", "{}", done.fault(kind));
         }
     }
     if made(&done, "socket_kill") {

@@ -3,7 +3,6 @@
 mod run_support;
 
 use run_support::{Done, Run};
-use serde_json::Value;
 
 /// Two backends: the relay strikes the second. What is felt there is compared with the first, in the same run.
 fn profile(length: &str, faults: &str) -> String {
@@ -42,25 +41,6 @@ fn impatient(length: &str, faults: &str) -> String {
 
 const SHORT: &str = "uniform(300ms, 900ms)";
 
-fn row(done: &Done, kind: &str) -> Value {
-    let all = done.at("/faults").as_array().expect("a list");
-    let row = all.iter().find(|row| row["kind"] == kind).unwrap_or_else(|| panic!("no {kind} in {all:?}")).clone();
-    assert_eq!(row["skipped"], Value::Null, "{row}");
-    assert!(row["began_s"].as_f64() >= row["planned_s"].as_f64(), "{row}");
-    row
-}
-
-fn struck(done: &Done, kind: &str) -> u64 {
-    row(done, kind)["struck"].as_u64().expect("a number")
-}
-
-/// A latency of one scenario, milliseconds.
-fn latency(done: &Done, scenario: &str, metric: &str, figure: &str) -> f64 {
-    let all = done.scenario(scenario)["latencies"].as_array().expect("a list").clone();
-    let row = all.iter().find(|row| row["metric"] == metric).unwrap_or_else(|| panic!("no {metric} of {scenario}: {all:?}"));
-    row["service"][figure].as_f64().unwrap_or_else(|| panic!("no {figure}: {row}"))
-}
-
 fn funnel(done: &Done, scenario: &str, what: &str) -> u64 {
     done.scenario(scenario)["funnel"][what].as_u64().unwrap_or_else(|| panic!("no {what}"))
 }
@@ -82,15 +62,15 @@ fn a_delay_is_felt_by_those_it_strikes_and_by_nobody_else() {
     let talk = profile(SHORT, faults).replace("{wait: 100ms}", "{wait: 100ms, say: {synth: 200ms}}");
     let done = Run::of(&talk).finish();
     agrees(&done);
-    assert!(struck(&done, "delay") > 0);
+    assert!(done.struck("delay") > 0);
     for protocol in ["grpc", "ws"] {
         let (calm, late) = (format!("{protocol}-calm"), format!("{protocol}-struck"));
         // There and back again.
         for metric in ["session_startup", "turn_response"] {
-            let least = latency(&done, &late, metric, "min_ms");
+            let least = done.latency_of(&late, metric, "min_ms");
             assert!(least >= 600.0, "{metric} {least}: {}", done.shown());
         }
-        assert!(latency(&done, &calm, "session_startup", "min_ms") < 600.0, "{}", done.shown());
+        assert!(done.latency_of(&calm, "session_startup", "min_ms") < 600.0, "{}", done.shown());
         assert!(funnel(&done, &late, "completed") >= 3, "{}", done.shown());
         assert_eq!(funnel(&done, &late, "failed"), 0, "{}", done.shown());
     }
@@ -103,12 +83,12 @@ fn a_stall_shorter_than_the_keepalive_is_recovered_from() {
     let arrivals = profile(SHORT, faults).replace("constant-sessions\n  sessions: 6", "constant-arrival-rate\n  rate: 10");
     let done = Run::of(&arrivals).finish();
     agrees(&done);
-    assert!(struck(&done, "stall") > 0);
+    assert!(done.struck("stall") > 0);
     for scenario in ["grpc-struck", "ws-struck"] {
         assert!(funnel(&done, scenario, "completed") >= 3, "{}", done.shown());
         assert_eq!(funnel(&done, scenario, "failed"), 0, "{}", done.shown());
         // Whoever began in it waited for its end.
-        assert!(latency(&done, scenario, "session_startup", "max_ms") > 300.0, "{}", done.shown());
+        assert!(done.latency_of(scenario, "session_startup", "max_ms") > 300.0, "{}", done.shown());
     }
 }
 
@@ -117,7 +97,7 @@ fn a_stall_longer_than_the_keepalive_ends_sessions_and_the_counters_still_agree(
     let faults = "  - {at: 1500ms, kind: stall, duration: 5500ms, target: {backend: 1}}\n";
     let done = Run::of(&impatient("6s", faults)).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
-    assert!(struck(&done, "stall") > 0);
+    assert!(done.struck("stall") > 0);
     let broken = funnel(&done, "grpc-struck", "failed") + funnel(&done, "ws-struck", "failed");
     assert!(broken > 0, "the backend gave them up: {}", done.shown());
 }
@@ -129,11 +109,11 @@ fn bandwidth_slows_down_and_breaks_nothing() {
     let own = profile(SHORT, faults).replace("protocol: grpc, ", "protocol: grpc, own_connection: true, ");
     let done = Run::of(&own).finish();
     agrees(&done);
-    assert!(struck(&done, "bandwidth") > 0);
+    assert!(done.struck("bandwidth") > 0);
     for (calm, slow) in [("grpc-calm", "grpc-struck"), ("ws-calm", "ws-struck")] {
         assert!(funnel(&done, slow, "completed") >= 3, "{}", done.shown());
         assert_eq!(funnel(&done, slow, "failed"), 0, "{}", done.shown());
-        let of = |scenario| latency(&done, scenario, "session_startup", "min_ms");
+        let of = |scenario| done.latency_of(scenario, "session_startup", "min_ms");
         assert!(of(slow) > of(calm), "{}", done.shown());
     }
 }
@@ -143,7 +123,7 @@ fn gaps_break_nothing() {
     let faults = "  - {at: 500ms, kind: gaps, gap: 300ms, period: 700ms, duration: 4s, target: {backend: 1}}\n";
     let done = Run::of(&profile(SHORT, faults)).finish();
     agrees(&done);
-    assert!(struck(&done, "gaps") > 0);
+    assert!(done.struck("gaps") > 0);
     for scenario in ["grpc-struck", "ws-struck"] {
         assert!(funnel(&done, scenario, "completed") >= 3, "{}", done.shown());
         assert_eq!(funnel(&done, scenario, "failed"), 0, "{}", done.shown());
@@ -156,7 +136,7 @@ fn a_reset_strikes_its_share_of_the_connections() {
     let faults = "  - {at: 3s, kind: reset, fraction: 0.5, target: {backend: 1}}\n";
     let done = Run::of(&profile("20s", faults).replace("protocol: grpc, ", "protocol: grpc, own_connection: true, ")).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
-    let struck = struck(&done, "reset");
+    let struck = done.struck("reset");
     let failed = funnel(&done, "grpc-struck", "failed") + funnel(&done, "ws-struck", "failed");
     assert_eq!(failed, struck, "{}", done.shown());
     assert!((1..=11).contains(&struck), "of 12: {struck}");
@@ -171,7 +151,7 @@ const HOLE: &str = "  - {at: 1500ms, kind: blackhole, duration: 5500ms, target: 
 fn a_black_hole_is_found_by_the_keepalive_and_the_counters_agree() {
     let done = Run::of(&impatient("6s", HOLE)).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
-    assert!(struck(&done, "blackhole") >= 2, "{}", done.shown());
+    assert!(done.struck("blackhole") >= 2, "{}", done.shown());
     let broken = funnel(&done, "grpc-struck", "failed") + funnel(&done, "ws-struck", "failed");
     assert!(broken >= 6, "{}", done.shown());
 }
@@ -211,10 +191,34 @@ fn workers_and_restarted_backends_go_through_the_relay() {
     let done = Run::of(&profile(SHORT, faults)).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
     for scenario in ["grpc-calm", "ws-calm", "grpc-struck", "ws-struck"] {
-        assert!(latency(&done, scenario, "session_startup", "p50_ms") >= 100.0, "{scenario}: {}", done.shown());
+        assert!(done.latency_of(scenario, "session_startup", "p50_ms") >= 100.0, "{scenario}: {}", done.shown());
         assert!(funnel(&done, scenario, "completed") >= 3, "{scenario}: {}", done.shown());
     }
     // Who dialled the dead backend was refused, as without the relay.
     let causes = &done.scenario("ws-calm")["errors"];
     assert!(causes["connection_refused"].as_u64() > Some(0), "{causes}");
+}
+
+/// The same faults of the run's own in both: the agent is not to blame for what they do to its audio, and is for what it does itself.
+#[test]
+fn holes_of_the_runs_own_making_are_not_held_against_the_agent() {
+    let faults = "  - {at: 2s, kind: gaps, gap: 300ms, period: 600ms, duration: 5s, target: {backend: 1}}\n";
+    let talk = profile("20s", faults)
+        .replace("duration: 5s\n  graceful", "duration: 12s\n  graceful")
+        .replace("{wait: 100ms}", "{wait: 100ms, say: {synth: 400ms}, response: 3s}");
+    let row = |done: &Done| {
+        let all = done.at("/voice/kinds").as_array().expect("a list");
+        all.iter().find(|row| row["kind"] == "output_gaps").expect("a row").clone()
+    };
+    let clean = Run::of(&talk).finish().exits(0);
+    assert_eq!(clean.at("/voice/findings"), &serde_json::json!([]), "{}", clean.shown());
+    assert!(row(&clean)["excused"].as_u64() > Some(0), "{}", clean.shown());
+    let clean = clean.says("not counted: output_gaps in ");
+    // Those on the other backend are judged as ever.
+    assert_eq!(row(&clean)["status"], "clean", "{}", clean.shown());
+    let broken = Run::of(&talk).with("--fault").with("output_gaps").finish().exits(99);
+    assert_eq!(row(&broken)["status"], "found", "{}", broken.shown());
+    // All twelve calm ones, and those of the struck ones that had holes enough before or after.
+    let sessions = broken.count("/voice/findings/0/sessions");
+    assert!((12..=24).contains(&sessions), "{sessions}: {}", broken.shown());
 }

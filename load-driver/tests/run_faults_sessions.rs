@@ -36,27 +36,9 @@ faults:
   - {at: 9500ms, kind: reconnect_storm, backoff: 300ms, jitter: 500ms}
 ";
 
-fn row(done: &Done, kind: &str) -> Value {
-    let all = done.at("/faults").as_array().expect("a list");
-    let row = all.iter().find(|row| row["kind"] == kind).unwrap_or_else(|| panic!("no {kind} in {all:?}")).clone();
-    assert_eq!(row["skipped"], Value::Null, "{row}");
-    assert!(row["began_s"].as_f64() >= row["planned_s"].as_f64(), "{row}");
-    row
-}
-
-fn struck(done: &Done, kind: &str) -> u64 {
-    row(done, kind)["struck"].as_u64().expect("a number")
-}
-
 /// Of a kind of end, over all protocols.
 fn killed(done: &Done, kind: &str) -> u64 {
     done.rows().iter().filter(|row| row.name.split(' ').next() == Some(kind)).map(|row| row.killed).sum()
-}
-
-fn latency(done: &Done, scenario: &str, metric: &str, figure: &str) -> f64 {
-    let all = done.scenario(scenario)["latencies"].as_array().expect("a list").clone();
-    let row = all.iter().find(|row| row["metric"] == metric).unwrap_or_else(|| panic!("no {metric} of {scenario}: {all:?}"));
-    row["service"][figure].as_f64().unwrap_or_else(|| panic!("no {figure}: {row}"))
 }
 
 #[test]
@@ -66,13 +48,13 @@ fn each_is_made_on_its_share_of_the_sessions_and_the_counters_are_exact() {
     assert_eq!(done.count("/funnel/failed") + done.count("/funnel/not_established"), 0, "{}", done.shown());
     // 42 sessions at any time, for whoever is struck is followed by another; fewer where the machine takes its time with that.
     for kind in ["cancel", "tcp_fin", "tcp_rst", "half_open", "slow_reader", "race"] {
-        assert!((3..=32).contains(&struck(&done, kind)), "{}", row(&done, kind));
+        assert!((3..=32).contains(&done.struck(kind)), "{}", done.made(kind));
     }
     // The table by kind has all of them, and nobody else.
-    assert_eq!(killed(&done, "cancel"), struck(&done, "cancel") + struck(&done, "race"), "{}", done.shown());
-    assert_eq!(killed(&done, "tcp_fin"), struck(&done, "tcp_fin"), "{}", done.shown());
-    assert_eq!(killed(&done, "tcp_rst"), struck(&done, "tcp_rst") + struck(&done, "reconnect_storm"), "{}", done.shown());
-    assert_eq!(killed(&done, "half_open"), struck(&done, "half_open"), "{}", done.shown());
+    assert_eq!(killed(&done, "cancel"), done.struck("cancel") + done.struck("race"), "{}", done.shown());
+    assert_eq!(killed(&done, "tcp_fin"), done.struck("tcp_fin"), "{}", done.shown());
+    assert_eq!(killed(&done, "tcp_rst"), done.struck("tcp_rst") + done.struck("reconnect_storm"), "{}", done.shown());
+    assert_eq!(killed(&done, "half_open"), done.struck("half_open"), "{}", done.shown());
     for Row { name, killed, detected, ghosts, false_capacity, .. } in done.rows() {
         assert_eq!((detected, ghosts, false_capacity), (killed, 0, 0), "{name}: {}", done.shown());
     }
@@ -83,17 +65,17 @@ fn each_is_made_on_its_share_of_the_sessions_and_the_counters_are_exact() {
     }
 
     // Nobody read for a while; what came meanwhile was heard after it.
-    let deaf = row(&done, "slow_reader");
+    let deaf = done.made("slow_reader");
     assert!(deaf["ended_s"].as_f64() >= deaf["planned_s"].as_f64().map(|at| at + 2.0), "{deaf}");
     // Who of the struck waits for an answer just then is a matter of the machine's pace, so not each scenario need show it.
-    let heard_late = |scenario: &str| latency(&done, scenario, "turn_response", "max_ms") > 700.0;
+    let heard_late = |scenario: &str| done.latency_of(scenario, "turn_response", "max_ms") > 700.0;
     assert!(["grpc", "websocket", "openai"].iter().any(|scenario| heard_late(scenario)), "{}", done.shown());
 
-    assert_eq!(row(&done, "race")["without"], "a deadline over openai_realtime, whose sessions cannot ask for one");
+    assert_eq!(done.made("race")["without"], "a deadline over openai_realtime, whose sessions cannot ask for one");
     // Everybody came back, each after its backoff.
-    let storm = row(&done, "reconnect_storm");
+    let storm = done.made("reconnect_storm");
     let figure = |name: &str| storm["figures"][name].as_f64().unwrap_or_else(|| panic!("no {name}: {storm}"));
-    let all = struck(&done, "reconnect_storm") as f64;
+    let all = done.struck("reconnect_storm") as f64;
     assert!(all >= 20.0, "{storm}");
     assert_eq!((figure("came_back"), figure("gave_up"), figure("dials_failed")), (all, 0.0, 0.0), "{storm}");
     assert!(figure("all_back_after_s") > 0.3, "{storm}");
@@ -134,9 +116,9 @@ fn a_storm_after_the_death_of_the_backend_comes_back_when_the_backend_does() {
     let pinned = head.replace("defaults:\n", "defaults:\n  backend: 0\n").replace("duration: 11s", "duration: 10s");
     let done = Run::of(&format!("{pinned}{faults}")).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
-    let storm = row(&done, "reconnect_storm");
+    let storm = done.made("reconnect_storm");
     let figure = |name: &str| storm["figures"][name].as_f64().unwrap_or_else(|| panic!("no {name}: {storm}"));
-    let all = struck(&done, "reconnect_storm") as f64;
+    let all = done.struck("reconnect_storm") as f64;
     assert!(all >= 20.0 && figure("dials_failed") >= 1.0, "{storm}");
     assert_eq!((figure("came_back"), figure("gave_up")), (all, 0.0), "{storm}");
     assert!(figure("all_back_after_s") > 1.4, "{storm}");

@@ -544,6 +544,7 @@ impl World {
             to_us: now_us,
             active: live as u64,
             speaking: self.calls.values().filter(|call| call.caller.as_ref().is_some_and(Caller::speaking)).count() as u64,
+            tasks: live as u64,
             warmup: false,
             scenarios: self.recorder.take(),
         };

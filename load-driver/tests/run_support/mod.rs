@@ -253,6 +253,36 @@ impl Done {
         row[basis][figure].as_f64().unwrap_or_else(|| panic!("no {basis} {figure} of {metric}: {row}"))
     }
 
+    /// A latency of one scenario, milliseconds.
+    #[track_caller]
+    pub fn latency_of(&self, scenario: &str, metric: &str, figure: &str) -> f64 {
+        let all = self.scenario(scenario)["latencies"].as_array().expect("a list");
+        let row = all.iter().find(|row| row["metric"] == metric).unwrap_or_else(|| panic!("no {metric} of {scenario}: {all:?}"));
+        row["service"][figure].as_f64().unwrap_or_else(|| panic!("no {figure}: {row}"))
+    }
+
+    /// The row of a fault of the timeline, made or not.
+    #[track_caller]
+    pub fn fault(&self, kind: &str) -> &Value {
+        let all = self.at("/faults").as_array().expect("a list");
+        all.iter().find(|row| row["kind"] == kind).unwrap_or_else(|| panic!("no {kind} in {all:?}"))
+    }
+
+    /// The row of one that was made.
+    #[track_caller]
+    pub fn made(&self, kind: &str) -> &Value {
+        let row = self.fault(kind);
+        assert_eq!(row["skipped"], Value::Null, "{row}");
+        assert!(row["began_s"].as_f64() >= row["planned_s"].as_f64(), "{row}");
+        row
+    }
+
+    /// So many it struck.
+    #[track_caller]
+    pub fn struck(&self, kind: &str) -> u64 {
+        self.made(kind)["struck"].as_u64().expect("a number")
+    }
+
     /// Names and sizes of what is wrong with the counters.
     pub fn findings(&self) -> Vec<(&str, u64)> {
         let all = self.at("/counters/findings").as_array().expect("a list");
