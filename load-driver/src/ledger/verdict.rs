@@ -233,6 +233,12 @@ fn conclude(ledger: &Ledger, mut last: Last, findings: Vec<Finding>, in_doubt: I
     if faults.over_cap > 0 {
         last.notes.push(format!("{} snapshots showed more live sessions than the cap", faults.over_cap));
     }
+    if faults.overtaken > 0 {
+        last.notes.push(format!(
+            "{} sessions that the driver cut were counted as timed out: it stood still itself then, so nobody knows which came first",
+            faults.overtaken
+        ));
+    }
     let forgotten = ledger.book.folded_names.forgotten();
     if forgotten > 0 {
         last.notes.push(format!(
