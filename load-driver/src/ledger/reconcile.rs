@@ -390,7 +390,7 @@ pub fn sweep(
             && quiet(over.at_us)
             && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us
         {
-            count_killed(session, convergence);
+            count_unnamed(session, convergence);
             if let (Some(end), Some(agreed_us)) = (row(session), session.agreed_us) {
                 convergence.detected(end, over.at_us, agreed_us);
             }
@@ -431,6 +431,14 @@ fn is_written_off(session: &Session, boot: &Boot, watch: &Watch, config: &Ledger
 pub fn count_killed(session: &Session, convergence: &mut Convergence) {
     if let Some(end) = row(session) {
         convergence.count(end, |row| row.killed += 1);
+    }
+}
+
+/// The same, of one that is known by sums only.
+pub(super) fn count_unnamed(session: &Session, convergence: &mut Convergence) {
+    count_killed(session, convergence);
+    if let Some(end) = row(session) {
+        convergence.count(end, |row| row.sums = true);
     }
 }
 
