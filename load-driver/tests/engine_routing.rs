@@ -87,6 +87,7 @@ impl Heard {
             | EngineEvent::Storm { .. }
             | EngineEvent::Said { .. }
             | EngineEvent::Interval(_)
+            | EngineEvent::StoodStill { .. }
             | EngineEvent::Voice(_) => {}
         }
     }
