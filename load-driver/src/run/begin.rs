@@ -93,7 +93,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
         balancing.open(*source, start_us);
     }
     let mut usage = BTreeMap::new();
-    let mut voice = VoiceBook::new(voice_config(job, &set));
+    let mut voice = VoiceBook::new(voice_config(job, &set, start_us));
     for look in std::mem::take(&mut set.looks) {
         if let Look::Sample(sample) = &look {
             voice.sample(sample);
@@ -198,13 +198,14 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
     }
 }
 
-fn voice_config(job: &Job, set: &TargetSet) -> VoiceConfig {
+fn voice_config(job: &Job, set: &TargetSet, start_us: u64) -> VoiceConfig {
     let profile = &job.prepared.profile;
     let watched = set.watched();
     VoiceConfig {
         window_us: profile.counters.window.micros(),
         allowed: profile.voice_faults.allow.clone(),
         watched: (0..set.members).map(|index| watched.contains(&index)).collect(),
+        start_us,
     }
 }
 
