@@ -229,6 +229,22 @@ pub(super) fn empty() -> Summary {
     summary(&registry, &funnels, Known { run: run_info(), thresholds, generator, ..Known::default() }, &[])
 }
 
+/// What could not even be dialled for want of file descriptors says nothing of the target.
+#[test]
+fn a_driver_without_file_descriptors_is_saturated() {
+    let exit = |cause| {
+        let registry = Registry::new(START, labels());
+        let mut ledger = ledger();
+        session(&mut ledger, 0, 0, Some(LedgerEvent::Failed { cause }));
+        let funnels = funnels(ledger);
+        let generator = build::generator(&registry, &ProcessTrack::default(), LIMITS);
+        let made = summary(&registry, &funnels, Known { run: run_info(), generator, ..Known::default() }, &[]);
+        (made.generator.saturation.saturated, made.exit.reasons.contains(&Exit::GeneratorSaturated))
+    };
+    assert_eq!(exit(FailureCause::TooManyFiles), (true, true));
+    assert_eq!(exit(FailureCause::ConnectionRefused), (false, false));
+}
+
 /// A run that is worse than its baseline in one figure.
 pub(super) fn compared() -> Summary {
     let row = |key: &str, figures: Option<(f64, f64, f64)>, verdict, reason: &str| compare::Row {
