@@ -194,7 +194,7 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
         start_at_upgrade: job.prepared.plan.scenarios.iter().map(|scenario| scenario.service.dialect.starts_at_upgrade()).collect(),
         settle_us: counters.settle.micros(),
         poll_interval_us: counters.interval.micros(),
-        ..LedgerConfig::new(job.run_id.clone(), start_us, backends)
+        ..LedgerConfig::new(job.run_id.clone(), start_us, backends).with_lag_limit(profile.driver.max_schedule_lag.micros())
     }
 }
 

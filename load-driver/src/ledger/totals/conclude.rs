@@ -156,6 +156,11 @@ impl End<'_> {
         let missing = (floor.saturating_add(b.sure as i64).saturating_sub(active).max(0) as u64).saturating_sub(never_added);
         let doubles = too_often(ledger, totals, at, b);
         out.doubles += doubles;
+        if doubles > 0 && !totals.config.shows.started {
+            out.notes.push(format!(
+                "{label}: how many sessions began it does not tell, so these ends may be others': `counters.other_traffic: true` allows for that"
+            ));
+        }
         out.short += missing.max(totals.short.most).saturating_sub(doubles);
         let fewer = totals.fewer.most.max(low.saturating_sub(active).max(0) as u64);
         if !others && low > 0 && fewer > 0 {
@@ -170,7 +175,8 @@ impl End<'_> {
             };
             out.unverified.push(format!("{label}: its number of live sessions {why}"));
         }
-        if others || ghosts > 0 { 0 } else { totals.excess.most }
+        // Sessions that nobody knew of were too many before they were told of.
+        if others || ghosts > 0 { 0 } else { totals.excess.most.saturating_sub(added) }
     }
 
     /// The numbers that only grow.
@@ -187,7 +193,7 @@ impl End<'_> {
                 out.notes.push(format!("{label}: it began {beyond} sessions more than are known; a killed worker may have had them"));
             } else if beyond > 0 {
                 out.added += beyond;
-                out.notes.push(format!("{label}: if others use it too, say so: `counters.other_traffic: true`"));
+                out.added_in_sums = true;
             }
         }
         if !others && !untold {
@@ -214,7 +220,11 @@ fn too_often(ledger: &Ledger, totals: &Totals, at: &Look, b: &Bounds) -> u64 {
     if totals.config.shows.other_traffic || !ledger.book.losses().is_empty() {
         return 0;
     }
-    let doubles = totals.since(|counts| counts.ended, &at.counts).unwrap_or(0).saturating_sub(b.attempted);
+    // Whatever began may end, whosesoever it is, and so may what was there before.
+    let began = totals.since(|counts| counts.started, &at.counts).unwrap_or(0).max(b.attempted);
+    let before = totals.base.as_ref().map_or(0, |base| base.active.1.max(0));
+    let left = before.saturating_add(b.sure as i64).saturating_sub(at.counts.active).clamp(0, before) as u64;
+    let doubles = totals.since(|counts| counts.ended, &at.counts).unwrap_or(0).saturating_sub(began).saturating_sub(left);
     // As many refusals: those may have been subtracted instead, and sums do not tell.
     let refused = totals.since(|counts| counts.rejected, &at.counts).unwrap_or_else(|| {
         let errors = ledger.funnels().errors(None);

@@ -132,6 +132,8 @@ impl Totals {
             lasting.recent.clear();
         }
         self.ghosts = (0, 0);
+        // It took them along.
+        self.untimed.clear();
         self.reset = false;
         self.watch.drift.restart(look.asked_us);
     }
