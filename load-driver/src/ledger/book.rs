@@ -107,6 +107,11 @@ impl Book {
         self.folded_on(boot) + told as u64
     }
 
+    /// The number of a boot, if it has one.
+    pub(super) fn boot_of(&self, boot_id: &str) -> Option<BootIndex> {
+        self.boots.iter().position(|known| known == boot_id)
+    }
+
     /// The number of a boot; new ones get the next.
     pub fn boot(&mut self, boot_id: &str) -> BootIndex {
         self.boots.iter().position(|known| known == boot_id).unwrap_or_else(|| {

@@ -1,5 +1,7 @@
 //! What sums prove: silent on a clean backend whatever they hold, each defect named, and no pass where nothing was seen.
 
+mod stands;
+
 use proto::{frame::Outcome, ids::PlanIndex};
 
 use super::*;
