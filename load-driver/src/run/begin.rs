@@ -116,7 +116,6 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
     if let Some((window, metrics)) = monitor.windows() {
         registry.keep_recent(window, metrics);
     }
-    let info = finish::run_info(job, &set, start_us);
     let poller = Poller::start(std::mem::take(&mut set.sources), profile.counters.interval.0, clock);
 
     sleep_until(clock.instant(Micros::ZERO).into()).await;
@@ -124,7 +123,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
     let engine = Engine::start(without(plan, &with_workers), options, set.targets.clone(), balancer, clock, events_in)?;
     Ok(Run {
         job: job.clone(),
-        info,
+        info: finish::run_info(job, &set, start_us),
         clock,
         ledger,
         balancing,

@@ -149,8 +149,7 @@ fn sets_a_secret(text: &str) -> bool {
     let literal = |name: &str| is_secret_name(name) && !value.trim().is_empty() && !has_variable(value);
     let steps: Vec<&str> = path.split('.').map(str::trim).collect();
     let of_connection = match steps.strip_prefix(&["counters"]).unwrap_or(&steps) {
-        ["connection", "headers" | "query", name] => literal(name),
-        ["connection", name @ "admin_token"] => literal(name),
+        ["connection", "headers" | "query", name] | ["connection", name @ "admin_token"] => literal(name),
         // A whole map, or a name that is the secret itself.
         ["connection", "headers" | "query"] | ["connection", "subprotocols", ..] => literal(value),
         ["connection"] => ["headers", "query", "subprotocols", "admin_token"].iter().any(|key| value.contains(key)) && literal(value),
