@@ -153,4 +153,10 @@ impl Names {
         }
         self.total += 1;
     }
+
+    /// These and those.
+    pub(super) fn and(&self, others: &Self) -> Self {
+        let listed = self.listed.iter().chain(&others.listed).take(LISTED_IDS).cloned().collect();
+        Self { listed, total: self.total + others.total }
+    }
 }

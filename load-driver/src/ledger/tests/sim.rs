@@ -555,6 +555,10 @@ impl World {
         while ops.front().is_some_and(|(at, _, _)| *at <= now) {
             let mut later = Vec::new();
             if let Some((at_us, backend, op)) = ops.pop_front() {
+                // A process takes along what it had yet to count.
+                if matches!(op, Op::Boot(_)) {
+                    ops.retain(|(_, of, op)| *of != backend || !matches!(op, Op::Count(..)));
+                }
                 self.apply(&mut servers[backend], at_us, op, &mut later);
             }
             for work in later {
