@@ -29,6 +29,7 @@ use super::{
     retries::Retries,
     session::{Acceptance, Attempt, How, Over, Session},
     strays::Strays,
+    tally::Tally,
 };
 use crate::plan::{EndKind, Expect};
 
@@ -62,6 +63,7 @@ pub struct Book {
     /// Of those: its log told that it had.
     pub(super) doubts_counted: u64,
     losses: Vec<WorkerLoss>,
+    pub(super) tally: Tally,
     /// What each scenario is for, in the order of the plan.
     expect: Vec<Option<Expect>>,
     /// Of which of them a dial may have been the start.
@@ -113,6 +115,7 @@ impl Book {
     /// A step of a session.
     pub fn apply(&mut self, source: SourceId, entry: LedgerEntry) {
         let (index, at_us) = (entry.index, entry.at_us);
+        self.tally.see(source, &entry, self.sessions.get(&index));
         if let LedgerEvent::Scheduled { scenario, protocol, end: planned, client_ref } = entry.event {
             if self.sessions.contains_key(&index) || self.by_ref.contains_key(&client_ref) {
                 return self.complain(index, "was scheduled twice");

@@ -35,6 +35,7 @@ pub mod retries;
 mod returned;
 pub mod session;
 pub mod strays;
+pub mod tally;
 pub mod totals;
 mod truth;
 pub mod verdict;
