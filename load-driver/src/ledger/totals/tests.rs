@@ -118,8 +118,9 @@ fn ten(shows: Shows, others: (i64, i64), wrong: i64) -> Verdict {
 #[test]
 fn an_acceptance_that_is_only_implied_is_no_proof_that_a_session_was_counted() {
     // Ten are counted, and of three more the backend never heard, which live for so long.
-    let lost = |dialect, life_ms| {
+    let lost = |dialect, ready, life_ms| {
         let mut story = Story::over(dialect, None, everything());
+        story.ledger.config.says_ready = vec![ready];
         story.pass(1_000, 0, 0);
         story.begin(0..13);
         story.counts.started = Some(10);
@@ -131,9 +132,11 @@ fn an_acceptance_that_is_only_implied_is_no_proof_that_a_session_was_counted() {
         story.pass(15_000, 0, 0);
         found(&story.close())
     };
-    assert_eq!(lost(Dialect::Twilio, 200), []);
-    assert_eq!(lost(Dialect::Native, 200), [(DefectName::Lost, 3)]);
-    assert_eq!(lost(Dialect::Twilio, 4_000), [(DefectName::Lost, 3)]);
+    assert_eq!(lost(Dialect::Twilio, false, 200), []);
+    assert_eq!(lost(Dialect::Native, false, 200), [(DefectName::Lost, 3)]);
+    assert_eq!(lost(Dialect::Twilio, false, 4_000), [(DefectName::Lost, 3)]);
+    assert_eq!(lost(Dialect::Custom, false, 200), []);
+    assert_eq!(lost(Dialect::Custom, true, 200), [(DefectName::Lost, 3)], "its description has the backend say so");
 }
 
 /// A goodbye that is a close, at the backend's deadline: which came first its answer does not tell.
