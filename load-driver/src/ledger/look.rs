@@ -41,6 +41,8 @@ pub(super) struct Last {
     /// By sums: sessions counted under an outcome that they cannot have had, and how that shows.
     pub(super) wrong: u64,
     pub(super) wrong_words: Vec<String>,
+    /// By sums: what the numbers that only grow are off by, and how that shows.
+    pub(super) miscounted: Vec<(u64, String)>,
     /// What a reader must know of ghosts.
     pub(super) ghost_caveats: Vec<String>,
     /// What the sources cannot show.

@@ -69,6 +69,12 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         let text = format!("{} ends were counted under a wrong outcome: {}", last.wrong, last.wrong_words.join(", "));
         out.push(Finding::new(DefectName::WrongOutcome, last.wrong, text));
     }
+    if !last.miscounted.is_empty() {
+        let size = last.miscounted.iter().fold(0, |sum: u64, (n, _)| sum.saturating_add(*n));
+        let words: Vec<&str> = last.miscounted.iter().map(|(_, words)| words.as_str()).collect();
+        let text = format!("numbers that only grow are not what the driver knows: {}", words.join("; "));
+        out.push(Finding::new(DefectName::Miscounted, size, text));
+    }
     let unknown = records.unknown.total.max(last.added);
     if unknown > 0 {
         let why = if last.added_in_sums {
