@@ -59,11 +59,11 @@ impl Totals {
         let counted = look.counts.active.saturating_sub(if others { 0 } else { low }).saturating_sub(b.sure as i64).max(0) as u64;
         let told = ended.filter(|_| self.tells_every_end());
         let ended_short = told.map_or(0, |n| b.ended.saturating_sub(n).saturating_sub(counted).saturating_sub(started_short));
-        // When nobody lives its own numbers must add up too: whatever it says began is live or has ended.
+        // When nobody lives its own numbers must add up too: whatever of ours it says began is live or has ended.
         let at_rest = b.possible == 0 && !others;
         let own = told.zip(started).filter(|_| at_rest).map_or(0, |(ended, started)| {
             let before = self.base.as_ref().map_or(0, |base| base.counts.active);
-            let due = i64::try_from(started).unwrap_or(i64::MAX).saturating_add(before).saturating_sub(look.counts.active);
+            let due = i64::try_from(started.min(b.attempted)).unwrap_or(i64::MAX).saturating_add(before).saturating_sub(look.counts.active);
             (due.max(0) as u64).saturating_sub(ended)
         });
         let ended_short = ended_short.max(own);
