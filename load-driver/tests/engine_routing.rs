@@ -83,6 +83,7 @@ impl Heard {
             EngineEvent::Done { .. } => self.done += 1,
             EngineEvent::Fatal { message } => panic!("{message}"),
             EngineEvent::Ready
+            | EngineEvent::StoodStill { .. }
             | EngineEvent::Struck { .. }
             | EngineEvent::Storm { .. }
             | EngineEvent::Said { .. }

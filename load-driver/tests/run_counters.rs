@@ -183,7 +183,8 @@ fn load_reports_name_ghosts() {
 #[test]
 fn several_backends_are_proven_one_by_one_or_as_one_sum() {
     clean(PROMETHEUS, 2);
-    clean(&format!("  sum: true{JSON}"), 2);
+    let basis = clean(&format!("  sum: true{JSON}"), 2).at("/counters/basis").to_string();
+    assert!(basis.contains(" looks at the sum of 2 backends, "), "{basis}");
     defective(&format!("  sum: true{JSON}"), 2, "ghost", "ghost");
 }
 

@@ -30,6 +30,7 @@ use super::{
     session::{Acceptance, Attempt, How, Over, Session},
     standstill::Standstills,
     strays::Strays,
+    tally::Tally,
 };
 use crate::plan::{EndKind, Expect};
 
@@ -67,6 +68,7 @@ pub struct Book {
     losses: Vec<WorkerLoss>,
     /// When shards of the driver stood still.
     standstills: BTreeMap<SourceId, Standstills>,
+    pub(super) tally: Tally,
     /// What each scenario is for, in the order of the plan.
     expect: Vec<Option<Expect>>,
     /// Of which of them a dial may have been the start.
@@ -107,6 +109,11 @@ impl Book {
         self.folded_on(boot) + told as u64
     }
 
+    /// The number of a boot, if it has one.
+    pub(super) fn boot_of(&self, boot_id: &str) -> Option<BootIndex> {
+        self.boots.iter().position(|known| known == boot_id)
+    }
+
     /// The number of a boot; new ones get the next.
     pub fn boot(&mut self, boot_id: &str) -> BootIndex {
         self.boots.iter().position(|known| known == boot_id).unwrap_or_else(|| {
@@ -118,6 +125,7 @@ impl Book {
     /// A step of a session.
     pub fn apply(&mut self, source: SourceId, entry: LedgerEntry) {
         let (index, at_us) = (entry.index, entry.at_us);
+        self.tally.see(source, &entry, self.sessions.get(&index));
         if let LedgerEvent::Scheduled { scenario, protocol, end: planned, client_ref } = entry.event {
             if self.sessions.contains_key(&index) || self.by_ref.contains_key(&client_ref) {
                 return self.complain(index, "was scheduled twice");

@@ -12,6 +12,7 @@ use super::{
     drift::Drift,
     finding::Names,
     persistent::Persistent,
+    reconcile::Bounds,
     returned::Returned,
     session::Record,
 };
@@ -160,6 +161,19 @@ pub struct OddRun {
     pub exact: bool,
 }
 
+/// The ledger at the time of a reading.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Known {
+    /// Sessions that the reading may show.
+    pub(super) bounds: Bounds,
+    /// Sessions that came back.
+    pub(super) returned: u64,
+    /// Accepted, and not in `started`.
+    pub(super) never_added: u64,
+    /// In `started`, and nobody's.
+    pub(super) added: u64,
+}
+
 /// One backend process.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "four facts that vary on their own, not states of one machine")]
@@ -182,6 +196,8 @@ pub struct Boot {
     pub waiting: Option<Reading>,
     /// The last one that did not contradict itself.
     pub last: Option<Reading>,
+    /// What the ledger knew of its sessions then: of a process that is gone nobody can be asked again.
+    pub(super) known: Known,
     /// The run of odd samples that still goes on.
     pub odd: OddRun,
     /// Drains, or did: ends as drained are in order.
@@ -254,6 +270,7 @@ impl Boot {
             samples: 0,
             waiting: None,
             last: None,
+            known: Known::default(),
             odd: OddRun::default(),
             draining: false,
             killed_us: None,

@@ -23,6 +23,8 @@ pub struct LedgerConfig {
     pub start_at_upgrade: Vec<bool>,
     /// What each scenario speaks, in the order of the plan; native where one is missing.
     pub dialects: Vec<Dialect>,
+    /// In which scenarios the backend says that it takes a session, whatever their dialect leaves open; in the order of the plan.
+    pub says_ready: Vec<bool>,
     /// How long a backend may take to notice each kind of end.
     pub windows: Windows,
     /// How long news may be under way between a backend and the book: a goodbye in a queue, a shard that lags.
@@ -49,6 +51,7 @@ impl LedgerConfig {
             scenarios: Vec::new(),
             start_at_upgrade: Vec::new(),
             dialects: Vec::new(),
+            says_ready: Vec::new(),
             windows: Windows::default(),
             grace_us: 2_000_000,
             early_us: 5_000_000,
@@ -64,7 +67,7 @@ impl LedgerConfig {
 
     /// That a session of this scenario is accepted, nobody but the driver says.
     pub(super) fn implies_acceptance(&self, scenario: u16) -> bool {
-        self.dialect(scenario).implies_acceptance()
+        self.dialect(scenario).implies_acceptance() && !self.says_ready.get(usize::from(scenario)).copied().unwrap_or_default()
     }
 
     /// Sessions of this scenario live until the backend's deadline, or near it.

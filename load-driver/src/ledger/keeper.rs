@@ -36,7 +36,7 @@ pub struct Ledger {
     pub(super) boots: BTreeMap<BootIndex, Boot>,
     pub(super) watches: Vec<Watch>,
     /// Samples that wait until the book knows everything up to their time.
-    waiting: VecDeque<CounterSample>,
+    pub(super) waiting: VecDeque<CounterSample>,
     pub(super) faults: Faults,
     pub(super) convergence: Convergence,
     /// Killed boots for which no agreement was seen yet: backend, boot, time of the kill.
@@ -50,7 +50,7 @@ pub struct Ledger {
     /// Sources of sums, by their numbers.
     pub(super) totals: Vec<Totals>,
     /// Their looks that wait likewise.
-    waiting_totals: VecDeque<TotalsSample>,
+    pub(super) waiting_totals: VecDeque<TotalsSample>,
 }
 
 /// A planned kill of a backend process.

@@ -37,6 +37,7 @@ mod returned;
 pub mod session;
 pub mod standstill;
 pub mod strays;
+pub mod tally;
 pub mod totals;
 mod truth;
 pub mod verdict;

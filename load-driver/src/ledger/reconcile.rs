@@ -9,7 +9,7 @@ use proto::{frame::Outcome, ids::PlanIndex};
 
 use super::{
     book::Book,
-    boot::{Boot, OddRun, Reading, RecordFaults, Watch},
+    boot::{Boot, Known, OddRun, Reading, RecordFaults, Watch},
     config::LedgerConfig,
     convergence::{Convergence, MadeEnd},
     drift::Off,
@@ -254,6 +254,7 @@ pub(super) fn judge(
     }
     let named = Off { over: b.overdue + boot.returned_at(&at), under: subtracted + never_added };
     let off = truth::off(boot, watch, config, &at, (&b, foreign, named));
+    boot.known = Known { bounds: b, returned: boot.returned_at(&at), never_added, added };
     boot.last = Some(at);
     (b, Some(off))
 }
@@ -414,7 +415,7 @@ fn is_gone(boot: &Boot, watch: &Watch) -> bool {
 }
 
 /// Nothing more comes of a session without a record whose process was killed: a successor agreed that it is gone, or it ended so shortly
-/// before that the last look could not tell. What the last look did show as a ghost stays for the verdict.
+/// before that the last look could not tell. What the last look did show beyond its window stays for the verdict.
 fn is_written_off(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConfig) -> bool {
     let Some((end_us, _)) = session.ending() else { return false };
     if boot.killed_us.is_none() || !is_gone(boot, watch) {
@@ -423,8 +424,10 @@ fn is_written_off(session: &Session, boot: &Boot, watch: &Watch, config: &Ledger
     if session.end_kind() == Some(EndKind::KillBackend) && session.agreed_us.is_none() {
         return false;
     }
-    let window_us = window_us(session, config) + config.settle_us;
-    boot.last.as_ref().is_none_or(|last| end_us >= last.asked_us || watch.watched_us(end_us, last.asked_us) <= window_us)
+    // Where names are missing nobody can be held to a session that was about to be reconciled by number.
+    let patience_us = window_us(session, config) + if boot.complete_log() { 0 } else { config.settle_us };
+    !surely_counted(session, watch, config, end_us)
+        || boot.last.as_ref().is_none_or(|last| end_us >= last.asked_us || watch.watched_us(end_us, last.asked_us) <= patience_us)
 }
 
 /// One more in its row of the table.

@@ -3,15 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    boot::Boot,
     convergence::{ConvergenceRow, StoredRow},
-    finding::Finding,
+    finding::{DefectName, Finding},
     funnel::Funnels,
     keeper::Ledger,
     look::{Last, look},
     naming,
     truth::DriftSum,
 };
-use crate::counters::Counts;
+use crate::counters::{CounterSample, Counts, TotalsSample};
 
 /// What goes on in the ledger of the next segment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -54,13 +55,19 @@ pub struct SumsStand {
     pub other_traffic: bool,
     /// Most live sessions of others before the run; nothing when its process began in the run.
     pub base_active: i64,
-    /// What was counted as started before the run, where that is told.
-    pub base_started: Option<u64>,
+    /// Fewest of them,
+    pub base_least: i64,
+    /// and what is below even these when all of them end.
+    pub floor: i64,
+    /// What was counted before the run.
+    pub base: Counts,
+    /// What only grows fell since: it says nothing of sessions any more.
+    pub reset: bool,
     /// The last reading.
     pub last: Counts,
     /// Sessions of the run that are surely in the sums.
     pub accepted: u64,
-    /// Over for longer than their windows, and still counted.
+    /// Over for longer than their windows, and still counted, for more than one look.
     pub overdue: u64,
 }
 
@@ -69,6 +76,19 @@ impl SumsStand {
     pub fn is_of(&self, now: &Counts) -> bool {
         let renamed = self.last.boot.is_some() && now.boot.is_some() && self.last.boot != now.boot;
         !renamed && !now.runs_backwards(&self.last)
+    }
+
+    /// The process says that it is the same, and what only grows fell.
+    pub fn fell(&self, now: &Counts) -> bool {
+        now.boot.is_some() && self.last.boot == now.boot && now.runs_backwards(&self.last)
+    }
+
+    /// So many since before the run, where that is told.
+    pub fn since(&self, pick: impl Fn(&Counts) -> Option<u64>, now: &Counts) -> Option<u64> {
+        if self.reset {
+            return None;
+        }
+        pick(now).map(|now| now.saturating_sub(pick(&self.base).unwrap_or(0)))
     }
 }
 
@@ -90,7 +110,7 @@ impl Ledger {
     /// The backends' living processes.
     pub fn stands(&self) -> Vec<BackendStand> {
         let boots = self.watches.iter().filter_map(|watch| self.boots.get(watch.boots.last()?));
-        let stand = |boot: &super::boot::Boot| BackendStand {
+        let stand = |boot: &Boot| BackendStand {
             backend: boot.backend,
             boot_id: boot.boot_id.clone(),
             ours_alone: boot.ours_alone,
@@ -99,12 +119,36 @@ impl Ledger {
             accepted: self.book.accepted_on(boot.index),
             overdue: boot.waiting.as_ref().map_or(0, |at| self.bounds(boot, at).overdue),
         };
-        boots.filter(|boot| boot.killed_us.is_none()).map(stand).collect()
+        let known = boots.filter(|boot| boot.killed_us.is_none()).map(stand);
+        let first = self.watches.iter().enumerate().filter(|(_, watch)| watch.boots.is_empty());
+        known.chain(first.filter_map(|(backend, _)| self.first_stand(backend))).collect()
+    }
+
+    /// In the first seconds no look is judged yet. The last one before the first session tells what was there before the run.
+    fn first_stand(&self, backend: usize) -> Option<BackendStand> {
+        let before = |sample: &&CounterSample| sample.backend == backend && sample.answered_at_us <= self.config.start_us;
+        let sample = self.waiting.iter().filter(before).next_back()?;
+        let index = self.book.boot_of(&sample.snapshot.boot_id);
+        let boot = Boot::new(index.unwrap_or(usize::MAX), true, sample, &self.config, &self.book);
+        Some(BackendStand {
+            backend,
+            boot_id: boot.boot_id,
+            ours_alone: boot.ours_alone,
+            base_started: boot.base.started.1,
+            base_active: boot.base.active,
+            accepted: index.map_or(0, |index| self.book.accepted_on(index)),
+            overdue: 0,
+        })
     }
 
     /// The sources of sums, where they can be held against anything.
     pub fn sums_stands(&self) -> Vec<SumsStand> {
-        self.totals.iter().enumerate().filter_map(|(source, totals)| totals.stand(source, &self.book, &self.config)).collect()
+        let stand = |(source, totals): (usize, &super::totals::Totals)| {
+            // As above: what came before the first session is the base.
+            let before = |sample: &&TotalsSample| sample.source == source && sample.answered_at_us <= self.config.start_us;
+            totals.stand(source, self.waiting_totals.iter().filter(before), &self.book, &self.config)
+        };
+        self.totals.iter().enumerate().filter_map(stand).collect()
     }
 
     /// What is proven to be wrong already, or cannot be proven any more. Ghosts of living processes are not: whether an end comes late or never, only
@@ -115,8 +159,20 @@ impl Ledger {
             look(self, boot, &mut last);
         }
         last.rejected = self.boots.values().filter_map(|boot| Some(boot.last.as_ref()?.rejected.saturating_sub(boot.base.rejected))).sum();
-        last.unverified.extend(self.totals.iter().flat_map(super::totals::Totals::unprovable));
-        naming::name(self, &last)
+        let mut late = 0;
+        for totals in &self.totals {
+            last.unverified.extend(totals.unprovable());
+            let proven = totals.proven();
+            last.short += proven.short;
+            late = late.max(proven.late);
+            last.unverified.extend(proven.unverified);
+        }
+        let mut found = naming::name(self, &last);
+        if late > 0 && !found.iter().any(|finding| finding.name == DefectName::LateDecrement) {
+            let text = format!("up to {late} sessions were counted as live after their windows, and not any more later on");
+            found.push(Finding::new(DefectName::LateDecrement, late, text));
+        }
+        found
     }
 
     /// How fast the counters followed so far.

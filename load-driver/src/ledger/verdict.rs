@@ -168,11 +168,13 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
     }
     unseen(ledger, &mut last);
     totals::conclude(ledger, &mut last);
-    let ghosts: Vec<_> = ghost_sessions(ledger).into_iter().filter_map(reconcile::row).collect();
+    let ghosts = ghost_sessions(ledger);
+    let shown: BTreeSet<_> = ghosts.iter().map(|session| session.client_ref.clone()).collect();
+    let ghosts: Vec<_> = ghosts.into_iter().filter_map(reconcile::row).collect();
     for end in ghosts {
         ledger.convergence.count(end, |row| row.ghosts += 1);
     }
-    close_kills(ledger);
+    close_kills(ledger, &shown);
     let in_doubt = in_doubt(ledger);
     ledger.sweep(true);
     // The row of a session that no backend need ever have had is not owed a detection.
@@ -196,8 +198,8 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
     conclude(ledger, last, findings, in_doubt)
 }
 
-/// Kills after which no new process came: the backend's absence is its agreement.
-fn close_kills(ledger: &mut Ledger) {
+/// Kills after which no new process came: the backend's absence is its agreement. `ghosts` are not written off: they were seen.
+fn close_kills(ledger: &mut Ledger, ghosts: &BTreeSet<String>) {
     for kill in std::mem::take(&mut ledger.kills) {
         if let Some(gone_us) = kill.gone_us {
             ledger.kill_converged(kill.boot, gone_us);
@@ -208,7 +210,7 @@ fn close_kills(ledger: &mut Ledger) {
         .book
         .sessions
         .values()
-        .filter(|s| s.record.is_none() && s.agreed_us.is_none() && killed(s))
+        .filter(|s| s.record.is_none() && s.agreed_us.is_none() && killed(s) && !ghosts.contains(&s.client_ref))
         .filter_map(reconcile::row)
         .collect();
     for end in left {

@@ -306,6 +306,9 @@ pub struct FaultRow {
     pub number: u16,
     /// What happened.
     pub kind: FaultName,
+    /// How strongly, in words: `delay 200ms, jitter 50ms`; empty where the kind says it all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub with: String,
     /// To whom, in words.
     pub target: String,
     /// Share of the target.
@@ -342,6 +345,7 @@ impl FaultRow {
         Self {
             number: fault.number,
             kind: fault.kind.name(),
+            with: fault.kind.with(),
             target,
             fraction: fault.fraction,
             planned_s: fault.at.0 as f64 / 1e6,
@@ -353,6 +357,17 @@ impl FaultRow {
             without: None,
             figures: BTreeMap::new(),
         }
+    }
+
+    /// How long it lasted, seconds: as planned while it is not over, or was not made; none for what happens in a moment.
+    pub fn lasted_s(&self) -> Option<f64> {
+        let lasted = self.began_s.zip(self.ended_s).map_or(self.duration_s, |(from, to)| to - from);
+        (self.duration_s > 0.0).then_some(lasted)
+    }
+
+    /// It began, and nothing says that it is over.
+    pub fn is_under_way(&self) -> bool {
+        self.began_s.is_some() && self.ended_s.is_none() && self.duration_s > 0.0
     }
 
     /// Why the run says nothing of this fault, or of a part of it.

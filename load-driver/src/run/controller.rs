@@ -431,7 +431,16 @@ impl Run {
         let (lag_p99_ms, cpu_cores) = (self.last_lag_p99_ms, self.driver.track.mean_cores());
         let tick = progress::tick(
             plan,
-            Now { at: now, stage, live: &live, before: &self.before, speaking: self.registry.gauges().1, lag_p99_ms, cpu_cores },
+            Now {
+                at: now,
+                from: self.job.from(),
+                stage,
+                live: &live,
+                before: &self.before,
+                speaking: self.registry.gauges().1,
+                lag_p99_ms,
+                cpu_cores,
+            },
         );
         self.tell(reporters, Event::Tick(&tick));
         self.before = live;

@@ -110,7 +110,8 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
     let balance = run.balancing.close(&verdict, &run.registry);
     let balance = balance.inspect_err(|why| tracing::info!("the quality of balance is not known: {why}")).ok();
     let voice = run.voice.close(super::poller::unix_now(&run.clock));
-    let counters = counters(&verdict, &run.set.unwatched, run.gave_up());
+    let summed = run.job.prepared.profile.counters.sum.then_some(run.set.members);
+    let counters = counters(&verdict, summed, &run.set.unwatched, run.gave_up());
     run.balance.clone_from(&balance);
     let known = known(&run, over_at, (&verdict.funnels, counters, voice), &verdict.convergence, verdict.irregular.clone());
     let mut reasons = run.reasons.clone();
@@ -186,12 +187,10 @@ pub(super) fn finding(f: &ledger::Finding) -> FindingRow {
     }
 }
 
-fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersSection {
+fn counters(verdict: &Verdict, summed: Option<usize>, unwatched: &[String], gave_up: bool) -> CountersSection {
     // Interrupted twice: what could not be looked at any more says nothing of the backend. What was proven before stays.
     let excused = |f: &&ledger::Finding| gave_up && f.name == ledger::DefectName::Unverified;
-    let looks: u64 = verdict.backends.iter().map(|b| b.samples).sum();
-    let accepted: u64 = verdict.backends.iter().map(|b| b.accepted).sum();
-    let mut basis = vec![format!("{looks} looks at {} backend processes, {accepted} sessions", verdict.backends.len())];
+    let mut basis = vec![looked_at(verdict, summed)];
     basis.extend(unwatched.iter().cloned());
     basis.extend(verdict.notes.iter().cloned());
     if gave_up {
@@ -212,6 +211,18 @@ fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersS
         drift: verdict.drift.clone(),
         ghost_ages: verdict.ghost_ages.clone(),
     }
+}
+
+/// What the proof rests on; `summed` is how many backends have one reading for all.
+fn looked_at(verdict: &Verdict, summed: Option<usize>) -> String {
+    let looks: u64 = verdict.backends.iter().map(|b| b.samples).sum();
+    let accepted: u64 = verdict.backends.iter().map(|b| b.accepted).sum();
+    let of = match (summed, verdict.backends.len()) {
+        (Some(backends), _) => format!("the sum of {backends} backends"),
+        (None, 1) => "1 backend process".to_owned(),
+        (None, processes) => format!("{processes} backend processes"),
+    };
+    format!("{looks} looks at {of}, {accepted} sessions")
 }
 
 /// The name under which serde writes a value without fields.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     counters::{CounterSample, Counts},
-    ledger::{DefectName, Finding, SumsStand},
+    ledger::{DefectName, Finding, SumsStand, TotalsConfig},
     report::summary::FindingRow,
 };
 
@@ -68,7 +68,7 @@ pub(super) async fn wait(job: &Job, set: &mut TargetSet, clock: Clock) -> Leftov
             }
             sleep(PAUSE).await;
         };
-        judge(former, &last, &mut out);
+        judge(former, &last, &set.totals, &mut out);
         set.looks.push(last);
     }
     out.untold |= set.sources.is_empty() || !set.unwatched.is_empty();
@@ -105,23 +105,25 @@ fn overdue(who: &str, overdue: u64, what: &str, out: &mut Leftover) {
 fn is_over(former: &Former, look: &Look) -> bool {
     match look {
         Look::Sample(sample) => Left::of(former, sample).none(),
-        // Without a stand there is nothing to wait for.
-        Look::Totals(sample) => former.state.sums.iter().find(|stand| stand.source == sample.source).is_none_or(|stand| {
-            let all_told = told(stand, &sample.counts).is_none_or(|started| started >= stand.accepted);
-            !stand.is_of(&sample.counts) || beyond(stand, &sample.counts) == 0 && all_told
-        }),
+        Look::Totals(sample) => are_over(sums_stand(former, sample.source), &sample.counts),
         Look::Gap { .. } | Look::Blind { .. } => false,
     }
+}
+
+fn sums_stand(former: &Former, source: usize) -> Option<&SumsStand> {
+    former.state.sums.iter().find(|stand| stand.source == source)
+}
+
+/// Numbers that need no further look.
+fn are_over(stand: Option<&SumsStand>, now: &Counts) -> bool {
+    let Some(stand) = stand else { return now.active <= 0 };
+    let all_told = stand.since(|counts| counts.started, now).is_none_or(|started| started >= stand.accepted);
+    !stand.is_of(now) || beyond(stand, now) == 0 && now.active >= stand.floor && all_told
 }
 
 /// Live sessions that were not there before the run.
 fn beyond(stand: &SumsStand, now: &Counts) -> u64 {
     u64::try_from(now.active.saturating_sub(stand.base_active)).unwrap_or(0)
-}
-
-/// Sessions that began since before the run, where that is told.
-fn told(stand: &SumsStand, now: &Counts) -> Option<u64> {
-    Some(now.started?.saturating_sub(stand.base_started?))
 }
 
 /// What a look shows of the killed driver's sessions.
@@ -157,7 +159,7 @@ impl Left {
     }
 }
 
-fn judge(former: &Former, look: &Look, out: &mut Leftover) {
+fn judge(former: &Former, look: &Look, totals: &[TotalsConfig], out: &mut Leftover) {
     let sample = match look {
         Look::Sample(sample) => sample,
         Look::Gap { backend, reason, .. } => {
@@ -165,7 +167,10 @@ fn judge(former: &Former, look: &Look, out: &mut Leftover) {
             let text = format!("backend {backend} did not tell whether the sessions of the killed driver are over: {reason}");
             return out.find(DefectName::Unverified, 1, text, Vec::new());
         }
-        Look::Totals(sample) => return judge_sums(former, sample.source, &sample.counts, out),
+        Look::Totals(sample) => {
+            let name = totals.get(sample.source).map_or("the counters", |source| source.name.as_str());
+            return judge_sums(sums_stand(former, sample.source), name, &sample.counts, out);
+        }
         Look::Blind { reason, .. } => {
             out.untold = true;
             let text = format!("the counters did not tell whether the sessions of the killed driver are over: {reason}");
@@ -192,8 +197,12 @@ fn judge(former: &Former, look: &Look, out: &mut Leftover) {
     }
     let Some(stand) = same else {
         out.untold = true;
+        if stand.is_none() {
+            out.notes.push(unknown(&format!("backend {backend}")));
+        }
         return;
     };
+    late(&format!("backend {backend}"), stand.overdue.saturating_sub(size), out);
     let started = at.started.saturating_sub(stand.base_started);
     if started < stand.accepted {
         let missing = stand.accepted - started;
@@ -210,13 +219,40 @@ fn judge(former: &Former, look: &Look, out: &mut Leftover) {
     }
 }
 
-/// Without names: numbers against those of the last checkpoint.
-fn judge_sums(former: &Former, source: usize, now: &Counts, out: &mut Leftover) {
-    let Some(stand) = former.state.sums.iter().find(|stand| stand.source == source) else {
+/// Nothing to hold what is counted now against.
+fn unknown(who: &str) -> String {
+    format!(
+        "{who}: the last checkpoint does not tell what it had counted before the run, so how many sessions it counted until the end of its driver is not known"
+    )
+}
+
+/// What the last checkpoint suspected, and is over now: those were counted for too long.
+fn late(who: &str, size: u64, out: &mut Leftover) {
+    if size > 0 {
+        let text = format!(
+            "{who} still counted {size} sessions at the last checkpoint that had been over for longer than their windows, and counts them no more"
+        );
+        out.find(DefectName::LateDecrement, size, text, Vec::new());
+    }
+}
+
+/// Without names: numbers against those of the last checkpoint. None of the run's sessions lives.
+fn judge_sums(stand: Option<&SumsStand>, name: &str, now: &Counts, out: &mut Leftover) {
+    let Some(stand) = stand else {
         out.untold = true;
+        out.notes.push(unknown(name));
+        if now.active != 0 {
+            let text = format!("{name} counts {} sessions, and whether they were there before the run is not known", now.active);
+            out.find(DefectName::Unverified, now.active.unsigned_abs(), text, Vec::new());
+        }
         return;
     };
-    let name = &stand.name;
+    if stand.fell(now) {
+        let text = format!("{name}: a number that only grows fell since the last checkpoint, in one and the same process");
+        out.untold = true;
+        out.find(DefectName::CounterReset, 1, text, Vec::new());
+        return overdue(name, stand.overdue, "fell", out);
+    }
     if !stand.is_of(now) {
         out.untold = true;
         out.notes.push(format!("{name} was started anew since the last checkpoint: what it had counted until then is not known"));
@@ -230,7 +266,11 @@ fn judge_sums(former: &Former, source: usize, now: &Counts, out: &mut Leftover) 
         let text = format!("{name} still counts {size} sessions of the driver that was killed, beyond every window");
         out.find(DefectName::Ghost, size, text, Vec::new());
     }
-    let Some(started) = told(stand, now) else {
+    if !stand.other_traffic {
+        late(name, stand.overdue.saturating_sub(size), out);
+    }
+    too_few(stand, name, now, out);
+    let Some(started) = stand.since(|counts| counts.started, now) else {
         out.untold = true;
         out.notes.push(format!("{name} does not tell how many sessions began after the last checkpoint"));
         return;
@@ -247,5 +287,107 @@ fn judge_sums(former: &Former, source: usize, now: &Counts, out: &mut Leftover) 
         out.notes.push(format!(
             "{name} counted {unseen} sessions between the last checkpoint and the end of its driver{whose}: of each it is only known that none is live"
         ));
+    }
+}
+
+/// Fewer are live than before the run, or more ended than ever began: some were subtracted twice, or never added.
+fn too_few(stand: &SumsStand, name: &str, now: &Counts, out: &mut Leftover) {
+    let began = stand.since(|counts| counts.started, now).map(|started| started.max(stand.accepted));
+    let ended = stand.since(|counts| counts.ended, now);
+    let doubles = match (began, ended) {
+        // Those from before the run may have ended.
+        (Some(began), Some(ended)) if !stand.other_traffic => {
+            ended.saturating_sub(began).saturating_sub(u64::try_from(stand.base_active).unwrap_or(0))
+        }
+        _ => 0,
+    };
+    if doubles > 0 {
+        let text =
+            format!("{name} counted {doubles} ends beyond all sessions by the end of its driver: some were subtracted a second time");
+        out.find(DefectName::DoubleDecrement, doubles, text, Vec::new());
+    }
+    let below = u64::try_from(stand.floor.saturating_sub(now.active)).unwrap_or(0);
+    if below > doubles {
+        let text = format!("{name} counts {} sessions, {below} fewer than before the run: it looks emptier than it is", now.active);
+        out.find(DefectName::FalseCapacity, below - doubles, text, Vec::new());
+    }
+    let fewer = u64::try_from(stand.base_least.saturating_sub(now.active)).unwrap_or(0);
+    if fewer > 0 && below == 0 && doubles == 0 && !stand.other_traffic {
+        let text = format!(
+            "{name} counts {fewer} sessions fewer than before the run: others' ended (`counters.other_traffic: true`), or ours were subtracted twice"
+        );
+        out.find(DefectName::Unverified, fewer, text, Vec::new());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(active: i64, started: u64, ended: u64) -> Counts {
+        Counts { active, started: Some(started), ended: Some(ended), boot: Some("b".to_owned()), ..Counts::default() }
+    }
+
+    /// Before the run `base` were live and ten had begun; then forty of the run's, of which `overdue` should have been over.
+    fn stand(base: i64, other_traffic: bool, overdue: u64) -> SumsStand {
+        SumsStand {
+            source: 0,
+            name: "all".to_owned(),
+            other_traffic,
+            base_active: base,
+            base_least: base,
+            floor: base.min(0),
+            base: counts(base, 10, 10 - base.max(0).unsigned_abs()),
+            reset: false,
+            last: counts(base + 6, 50, 44 - base.max(0).unsigned_abs()),
+            accepted: 40,
+            overdue,
+        }
+    }
+
+    fn found(stand: Option<&SumsStand>, now: &Counts) -> Vec<(String, u64)> {
+        let mut out = Leftover::default();
+        judge_sums(stand, "all", now, &mut out);
+        out.findings.into_iter().map(|row| (row.name, row.size)).collect()
+    }
+
+    #[test]
+    fn what_a_kill_leaves_in_sums_is_held_against_both_sides() {
+        use DefectName::*;
+        for (base, others, overdue, now, expected) in [
+            // As due, with sessions of which only the backend knows, and with one from before the run that ended.
+            (0, false, 0, counts(0, 50, 50), &[][..]),
+            (0, false, 0, counts(0, 62, 62), &[]),
+            (2, true, 0, counts(0, 63, 63), &[]),
+            (-5, false, 0, counts(-5, 50, 50), &[]),
+            // Too many, too few.
+            (0, false, 0, counts(3, 50, 47), &[(Ghost, 3)]),
+            (0, true, 0, counts(3, 50, 47), &[(Unverified, 3)]),
+            (0, false, 0, counts(-3, 50, 50), &[(FalseCapacity, 3)]),
+            (2, true, 0, counts(-1, 50, 48), &[(FalseCapacity, 1)]),
+            (-5, false, 0, counts(-8, 50, 50), &[(FalseCapacity, 3)]),
+            (0, false, 0, counts(-3, 50, 53), &[(DoubleDecrement, 3)]),
+            (0, false, 0, counts(0, 50, 53), &[(DoubleDecrement, 3)]),
+            (4, false, 0, counts(3, 50, 47), &[(Unverified, 1)]),
+            (0, false, 0, counts(0, 47, 47), &[(CounterReset, 1)]),
+            (0, false, 0, Counts { boot: Some("c".to_owned()), ..counts(0, 2, 2) }, &[]),
+            // What was over for too long at the checkpoint: still counted, or no more.
+            (0, false, 3, counts(3, 50, 47), &[(Ghost, 3)]),
+            (0, false, 3, counts(1, 50, 49), &[(Ghost, 1), (LateDecrement, 2)]),
+            (0, false, 3, Counts { boot: Some("c".to_owned()), ..counts(0, 2, 2) }, &[(Unverified, 3)]),
+        ] {
+            let expected: Vec<(String, u64)> = expected.iter().map(|(name, size)| (name.name().to_owned(), *size)).collect();
+            assert_eq!(found(Some(&stand(base, others, overdue)), &now), expected, "{base} {others} {overdue} {now:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_stand_nothing_agrees_by_silence() {
+        assert!(!are_over(None, &counts(4, 50, 46)));
+        assert_eq!(found(None, &counts(4, 50, 46)), [("unverified".to_owned(), 4)]);
+        assert!(are_over(None, &counts(0, 50, 50)));
+        let mut out = Leftover::default();
+        judge_sums(None, "all", &counts(0, 50, 50), &mut out);
+        assert!(out.findings.is_empty() && out.notes[0].contains("not known"), "{out:?}");
     }
 }

@@ -148,7 +148,8 @@ pub(super) struct Core {
     confirmed: Micros,
     interval_from: Micros,
     interval_to: Micros,
-    held: VecDeque<(Micros, Parked)>,
+    /// Silent sockets, until their backend finds out.
+    held: Vec<Parked>,
     /// Tasks of sessions and closes that are not over.
     pub(super) tasks: Rc<()>,
 }
@@ -183,14 +184,14 @@ impl Core {
             confirmed: now,
             interval_from: now,
             interval_to: now,
-            held: VecDeque::new(),
+            held: Vec::new(),
             tasks: Rc::new(()),
         };
         core.interval_to = core.next_interval(now + spread);
         core
     }
 
-    /// One tick: steps the callers that are due, each at its own time, and lets silent sockets go.
+    /// One tick: steps the callers that are due, each at its own time.
     pub(super) fn tick(&mut self) {
         let now = self.clock.now();
         self.pace.tick(now);
@@ -202,9 +203,6 @@ impl Core {
             self.step(key);
         }
         self.due = due;
-        while self.held.front().is_some_and(|(until, _)| *until <= now) {
-            self.held.pop_front().into_iter().for_each(|(_, stream)| stream.reset());
-        }
     }
 
     /// Ticks come late at times, never early: the earliest that is seen is where they fall.

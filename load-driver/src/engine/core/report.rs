@@ -81,6 +81,7 @@ impl Core {
             warmup,
             scenarios: self.recorder.take(),
         };
+        self.drop_found();
         self.interval_from = now;
         self.interval_to = self.next_interval(now);
         EngineEvent::Interval(report)

@@ -4,7 +4,9 @@ mod drift;
 mod flat;
 mod fleet;
 mod funnel;
+mod gone;
 mod network;
+mod resume;
 mod sim;
 mod sums;
 

@@ -1,35 +1,98 @@
-//! What a checkpoint keeps of a source of sums.
+//! What a checkpoint keeps of a source of sums, and what is certain by then.
 
 use super::{
-    Totals,
+    Look, Totals,
     bounds::{Span, bounds},
 };
-use crate::ledger::{book::Book, config::LedgerConfig, resume::SumsStand};
+use crate::{
+    counters::TotalsSample,
+    ledger::{book::Book, config::LedgerConfig, resume::SumsStand},
+};
+
+/// What the looks so far prove. How many live sessions are too many or too few in the end, only the end tells.
+#[derive(Debug, Default)]
+pub(in crate::ledger) struct Proven {
+    /// Live sessions that were not counted, for longer than news may take.
+    pub(in crate::ledger) short: u64,
+    /// Sessions that were counted after their windows, and no longer are.
+    pub(in crate::ledger) late: u64,
+    /// What can be said of neither.
+    pub(in crate::ledger) unverified: Option<String>,
+}
 
 impl Totals {
-    /// Nothing of one that has no base, or whose numbers say nothing any more.
-    pub(in crate::ledger) fn stand(&self, source: usize, book: &Book, config: &LedgerConfig) -> Option<SumsStand> {
+    /// Nothing of one that has no base, or whose numbers say nothing any more. `before`: looks that came before the first session and are not
+    /// taken in yet.
+    pub(in crate::ledger) fn stand<'a>(
+        &self,
+        source: usize,
+        before: impl Iterator<Item = &'a TotalsSample>,
+        book: &Book,
+        config: &LedgerConfig,
+    ) -> Option<SumsStand> {
+        if self.base.is_none() {
+            let mut first = Self::new(self.config.clone());
+            for sample in before {
+                first.learn(&sample.counts);
+                let span = Span { from_us: sample.asked_at_us, to_us: sample.answered_at_us };
+                let (asked_us, answered_us) = (sample.asked_at_us, sample.answered_at_us);
+                first.last = Some(Look { span, asked_us, answered_us, counts: sample.counts.clone() });
+            }
+            return first.base.is_some().then(|| first.stand(source, std::iter::empty(), book, config)).flatten();
+        }
         let (base, last) = (self.base.as_ref()?, self.last.as_ref()?);
         if self.broken || self.baseless {
             return None;
         }
         // All that the driver knows of, later ones than the last look too: what comes beyond them, nobody knows of.
         let all = Span { from_us: u64::MAX, to_us: u64::MAX };
+        let (floor, ceiling) = self.of_others();
         Some(SumsStand {
             source,
             name: self.config.name.clone(),
             other_traffic: self.config.shows.other_traffic,
-            base_active: self.of_others().1,
-            base_started: last.counts.started.filter(|_| !self.reset).map(|_| base.counts.started.unwrap_or(0)),
+            base_active: ceiling,
+            base_least: base.active.0,
+            floor,
+            base: base.counts.clone(),
+            reset: self.reset,
             last: last.counts.clone(),
             accepted: bounds(book, self, all, config).accepted,
-            overdue: self.suspected(),
+            overdue: self.excess.lasting(self.excess_span_us(config)),
         })
+    }
+
+    /// As [`super::conclude`] holds it against the backend: what was too few or too many for so long stays so, whatever comes later.
+    pub(in crate::ledger) fn proven(&self) -> Proven {
+        let mut out = Proven::default();
+        let (others, Some(base)) = (self.config.shows.other_traffic, &self.base) else { return out };
+        if self.broken || self.baseless || base.moved && !others {
+            return out;
+        }
+        let label = &self.config.name;
+        let low = base.active.0;
+        if self.short.most > 0 && !self.moved {
+            out.unverified = Some(format!("{label}: its numbers had not moved although sessions came and went"));
+        } else if !others && low > 0 && self.fewer.most > 0 {
+            out.unverified = Some(format!(
+                "{label}: it counted {} sessions fewer than ours and the {low} from before the run: others' ended (`counters.other_traffic: true`), or ours were not counted or subtracted twice",
+                self.fewer.most
+            ));
+        } else {
+            out.short = self.short.most;
+        }
+        // Those that still are may be ghosts: the stand keeps them.
+        if !others && self.excess.recent.is_empty() {
+            out.late = self.excess.most;
+        }
+        out
     }
 
     /// Why not everything can be proven any more.
     pub(in crate::ledger) fn unprovable(&self) -> Vec<String> {
-        self.breaks.iter().cloned().chain(self.baseless_reason()).collect()
+        let moved = self.base.as_ref().is_some_and(|base| base.moved) && !self.config.shows.other_traffic;
+        let used = moved.then(|| format!("{}: its counters moved before the first session, so somebody else uses it", self.config.name));
+        self.breaks.iter().cloned().chain(self.baseless_reason()).chain(used).collect()
     }
 
     /// Why there is nothing to hold its numbers against, if there is not.
