@@ -28,6 +28,7 @@ use super::{
     recent::Recent,
     retries::Retries,
     session::{Acceptance, Attempt, How, Over, Session},
+    standstill::Standstills,
     strays::Strays,
     tally::Tally,
 };
@@ -35,6 +36,8 @@ use crate::plan::{EndKind, Expect};
 
 /// Numbers the boots (backend processes) of a run in the order in which they were first heard of.
 pub type BootIndex = usize;
+
+static NONE: Standstills = Standstills::new();
 
 /// All sessions of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -64,6 +67,8 @@ pub struct Book {
     pub(super) doubts_counted: u64,
     losses: Vec<WorkerLoss>,
     pub(super) tally: Tally,
+    /// When shards of the driver stood still.
+    standstills: BTreeMap<SourceId, Standstills>,
     /// What each scenario is for, in the order of the plan.
     expect: Vec<Option<Expect>>,
     /// Of which of them a dial may have been the start.
@@ -434,6 +439,16 @@ impl Book {
     /// Dials that came to nothing and were made again.
     pub fn retries(&self) -> &Retries {
         &self.retries
+    }
+
+    /// A shard of the driver stood still.
+    pub(super) fn stood_still(&mut self, source: SourceId, from_us: u64, to_us: u64) {
+        self.standstills.entry(source).or_default().push(from_us, to_us);
+    }
+
+    /// When a shard of the driver stood still.
+    pub(super) fn standstills(&self, source: SourceId) -> &Standstills {
+        self.standstills.get(&source).unwrap_or(&NONE)
     }
 
     /// A worker took untold news with it.

@@ -8,7 +8,7 @@ use proto::frame::Outcome;
 use super::{
     book::{Book, BootIndex, name_hash},
     config::LedgerConfig,
-    disturbance::Disturbances,
+    disturbance::{Disturbances, united},
     drift::Drift,
     finding::Names,
     persistent::Persistent,
@@ -59,6 +59,13 @@ impl Watch {
     /// Time between two moments in which the backend could be seen, and could see.
     pub fn watched_us(&self, from_us: u64, to_us: u64) -> u64 {
         let unseen = self.disturbances.unseen_us(self.pauses.iter().copied(), from_us, to_us);
+        to_us.saturating_sub(from_us).saturating_sub(unseen)
+    }
+
+    /// The same, without the times in which the driver itself stood still.
+    pub(super) fn acted_us(&self, stood: impl Iterator<Item = (u64, u64)>, from_us: u64, to_us: u64) -> u64 {
+        let spans = united(self.pauses.iter().copied().chain(stood).collect());
+        let unseen = self.disturbances.unseen_us(spans.into_iter(), from_us, to_us);
         to_us.saturating_sub(from_us).saturating_sub(unseen)
     }
 }

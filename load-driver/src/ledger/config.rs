@@ -1,6 +1,6 @@
 //! What the ledger must know before the run. Times are microseconds.
 
-use super::totals::TotalsConfig;
+use super::{standstill::STANDSTILL_US, totals::TotalsConfig};
 use crate::plan::{Dialect, EndKind, Expect};
 
 /// Settings of the reconciliation.
@@ -33,6 +33,8 @@ pub struct LedgerConfig {
     pub early_us: u64,
     /// How long after the last window the counters may take to agree.
     pub settle_us: u64,
+    /// A shard of the driver that did nothing for so long stood still.
+    pub standstill_us: u64,
     /// How often the counters are read. A pause of more than twice this is time in which nobody saw anything; it is not held against the backend.
     pub poll_interval_us: u64,
 }
@@ -54,6 +56,7 @@ impl LedgerConfig {
             grace_us: 2_000_000,
             early_us: 5_000_000,
             settle_us: 10_000_000,
+            standstill_us: STANDSTILL_US,
             poll_interval_us: 250_000,
         }
     }

@@ -27,6 +27,8 @@ pub(super) struct Last {
     pub(super) short: u64,
     pub(super) lost: u64,
     pub(super) added: u64,
+    /// Sums say so, which may hold others' sessions.
+    pub(super) added_in_sums: bool,
     pub(super) log_mismatch: u64,
     pub(super) rejected: u64,
     pub(super) unverified: Vec<String>,

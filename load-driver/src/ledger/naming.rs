@@ -64,7 +64,12 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
     }
     let unknown = records.unknown.total.max(last.added);
     if unknown > 0 {
-        let text = format!("the backend counted {unknown} sessions that this run never had, and nobody else talks to it");
+        let why = if last.added_in_sums {
+            ": if others use it too, say so with `counters.other_traffic: true`"
+        } else {
+            ", and nobody else talks to it"
+        };
+        let text = format!("the backend counted {unknown} sessions that this run never had{why}");
         out.push(Finding::new(DefectName::UnknownSessions, unknown, text).with_ids(&records.unknown));
     }
     if last.log_mismatch > 0 {

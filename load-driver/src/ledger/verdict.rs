@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ages::GhostAges,
+    boot::Boot,
     convergence::ConvergenceRow,
     drift::DriftRow,
     finding::{DefectName, Finding, Names},
@@ -179,8 +180,10 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
     let doubted: BTreeSet<_> = ledger.book.sessions.iter().filter(|(_, s)| doubted(s)).map(|(index, _)| *index).collect();
     for (index, session) in &ledger.book.sessions {
         let written_off = session.accepted.as_ref().is_some_and(|a| ledger.book.was_killed(a.boot));
+        let boot = session.accepted.as_ref().and_then(|a| ledger.boots.get(&a.boot));
+        let count = if boot.is_some_and(Boot::complete_log) { reconcile::count_killed } else { reconcile::count_unnamed };
         if written_off || !doubted.contains(index) {
-            reconcile::count_killed(session, &mut ledger.convergence);
+            count(session, &mut ledger.convergence);
         }
         // Those of a killed backend were told when its successor agreed.
         if let (Some(end), Some(agreed_us), Some(over)) = (reconcile::row(session), session.agreed_us, session.over)
@@ -232,6 +235,12 @@ fn conclude(ledger: &Ledger, mut last: Last, findings: Vec<Finding>, in_doubt: I
     let faults = &ledger.faults;
     if faults.over_cap > 0 {
         last.notes.push(format!("{} snapshots showed more live sessions than the cap", faults.over_cap));
+    }
+    if faults.overtaken > 0 {
+        last.notes.push(format!(
+            "{} sessions that the driver cut were counted as timed out: it stood still itself then, so nobody knows which came first",
+            faults.overtaken
+        ));
     }
     let forgotten = ledger.book.folded_names.forgotten();
     if forgotten > 0 {

@@ -311,7 +311,8 @@ fn convergence(s: &Summary) -> String {
     if made.peek().is_none() {
         return String::new();
     }
-    section("Convergence of the counters by kind of end", &table(rows::CONVERGENCE, made))
+    let note = rows::convergence_note(&s.convergence).map_or_else(String::new, |note| format!("\n{}\n", escape(note)));
+    section("Convergence of the counters by kind of end", &format!("{}{note}", table(rows::CONVERGENCE, made)))
 }
 
 fn faults(s: &Summary) -> String {

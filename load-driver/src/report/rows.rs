@@ -49,20 +49,30 @@ pub(super) fn scenario(s: &ScenarioSummary) -> [String; 9] {
     ]
 }
 
+/// Where a row has nothing for a number.
+const SUMS: &str = "-: these counters are sums, which name no session, so which kind stayed counted or was subtracted twice is not known: see the \
+                               counters for how many; times are of the ends that a look showed by themselves";
+
+/// Why some of the rows that are shown have no numbers, if they have none.
+pub(super) fn convergence_note(all: &[ConvergenceRow]) -> Option<&'static str> {
+    all.iter().any(|row| row.killed > 0 && row.ghosts.is_none()).then_some(SUMS)
+}
+
 /// One kind of end over one protocol, or in one dialect.
 pub(super) fn convergence(row: &ConvergenceRow) -> [String; 11] {
+    let told = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), count);
     [
         row.kind.name().to_owned(),
         if row.dialect == Dialect::Native { protocol(row.protocol) } else { row.dialect.name() }.to_owned(),
         count(row.killed),
-        count(row.detected),
-        count(row.written_off),
+        told(row.detected),
+        told(row.written_off),
         ms_or_dash(row.p50_ms),
         ms_or_dash(row.p95_ms),
         ms_or_dash(row.p99_ms),
         ms_or_dash(row.max_ms),
-        count(row.ghosts),
-        count(row.false_capacity),
+        told(row.ghosts),
+        told(row.false_capacity),
     ]
 }
 
@@ -139,7 +149,9 @@ pub(super) fn growth(row: &LeakRow) -> Option<[String; 6]> {
 /// One part of a run that was resumed, and how it ended if its driver was killed.
 pub(super) fn segment(row: &SegmentRow) -> (String, Option<String>) {
     let (from, to) = (seconds(row.from_s), seconds(row.to_s));
-    let (lost, unseen) = (count(row.lost_sessions), count(row.unseen_sessions));
-    let end = format!("its driver was killed: {lost} sessions lost with it, {unseen} begun after its last checkpoint");
+    let lost = count(row.lost_sessions);
+    let unseen = row.unseen_sessions.map_or_else(|| "how many were".to_owned(), count);
+    let unknown = if row.unseen_sessions.is_none() { " is not known" } else { "" };
+    let end = format!("its driver was killed: {lost} sessions lost with it, {unseen} begun after its last checkpoint{unknown}");
     (format!("{} (run {}): {from} to {to}", row.number, row.run_id), row.killed.then_some(end))
 }

@@ -307,7 +307,8 @@ fn convergence(all: &[ConvergenceRow], style: Style) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    section(style, "convergence of the counters by kind of end", &table(&rows::CONVERGENCE, &rows))
+    let note = rows::convergence_note(all).map_or_else(String::new, |note| format!("  {note}\n"));
+    section(style, "convergence of the counters by kind of end", &format!("{}{note}", table(&rows::CONVERGENCE, &rows)))
 }
 
 fn faults(all: &[FaultRow], style: Style) -> String {

@@ -203,10 +203,10 @@ pub(super) fn bad() -> Summary {
             protocol: Protocol::Grpc,
             dialect: Dialect::Native,
             killed: 20,
-            detected: 17,
-            written_off: 0,
-            ghosts: 3,
-            false_capacity: 0,
+            detected: Some(17),
+            written_off: Some(0),
+            ghosts: Some(3),
+            false_capacity: Some(0),
             p50_ms: Some(12.3),
             p95_ms: Some(200.0),
             p99_ms: Some(250.0),
@@ -343,7 +343,7 @@ fn results_are_read_back() {
     for (text, said) in [
         ("{}", "no schema_version"),
         ("{\"schema_version\": 2}", "its schema is 2"),
-        ("{\"schema_version\": 4}", "missing field"),
+        ("{\"schema_version\": 5}", "missing field"),
         ("", "EOF"),
     ] {
         std::fs::write(run.join("summary.json"), text).unwrap();

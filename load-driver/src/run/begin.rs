@@ -195,7 +195,7 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
         says_ready: job.prepared.plan.scenarios.iter().map(|scenario| scenario.service.says_ready()).collect(),
         settle_us: counters.settle.micros(),
         poll_interval_us: counters.interval.micros(),
-        ..LedgerConfig::new(job.run_id.clone(), start_us, backends)
+        ..LedgerConfig::new(job.run_id.clone(), start_us, backends).with_lag_limit(profile.driver.max_schedule_lag.micros())
     }
 }
 

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Of [`State`]: one more with every change.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 /// Runs of this length have checkpoints without being asked.
 const LONG: Duration = Duration::from_mins(3);
 const EVERY: Duration = Duration::from_mins(1);

@@ -319,6 +319,7 @@ impl Run {
             }
             EngineEvent::Struck { fault, sessions } => self.timeline.struck(fault, sessions),
             EngineEvent::Storm { fault, steps } => self.timeline.storm(fault, &steps),
+            EngineEvent::StoodStill { shard, from_us, to_us } => self.ledger.stood_still(source(shard), from_us, to_us),
             EngineEvent::Ready => {}
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
             EngineEvent::Done { shard } => {

@@ -221,15 +221,17 @@ fn name_of(value: &impl serde::Serialize) -> String {
 
 fn convergence_row(row: &ledger::ConvergenceRow) -> ConvergenceRow {
     let ms = |us: Option<u64>| us.map(|us| us as f64 / 1_000.0);
+    let by_name = |n: u64| (!row.sums).then_some(n);
     ConvergenceRow {
         kind: row.kind,
         protocol: row.protocol,
         dialect: row.dialect,
         killed: row.killed,
-        detected: row.detected,
-        written_off: row.written_off,
-        ghosts: row.ghosts,
-        false_capacity: row.false_capacity,
+        // That the counters followed all of them, sums do tell.
+        detected: by_name(row.detected).or((row.detected == row.killed).then_some(row.killed)),
+        written_off: by_name(row.written_off),
+        ghosts: by_name(row.ghosts),
+        false_capacity: by_name(row.false_capacity),
         p50_ms: ms(row.p50_us),
         p95_ms: ms(row.p95_us),
         p99_ms: ms(row.p99_us),
@@ -250,4 +252,37 @@ fn costs(run: &Run) -> Vec<ProcessCost> {
 /// Frames of this process, both ways.
 pub(super) fn frames(counts: &[(Counter, u64)]) -> u64 {
     counts.iter().filter(|(c, _)| matches!(c, Counter::FramesSent | Counter::FramesReceived)).map(|(_, n)| n).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Dialect, EndKind, Protocol};
+
+    #[test]
+    fn of_sums_only_what_they_tell_is_in_the_results() {
+        let row = |detected, sums| {
+            let row = ledger::ConvergenceRow {
+                kind: EndKind::Cancel,
+                protocol: Protocol::Grpc,
+                dialect: Dialect::Native,
+                killed: 24,
+                detected,
+                written_off: 0,
+                ghosts: 0,
+                false_capacity: 0,
+                sums,
+                p50_us: Some(2_000),
+                p95_us: None,
+                p99_us: None,
+                max_us: None,
+            };
+            let told = convergence_row(&row);
+            assert_eq!((told.killed, told.p50_ms), (24, Some(2.0)));
+            (told.detected, told.written_off, told.ghosts, told.false_capacity)
+        };
+        assert_eq!(row(4, false), (Some(4), Some(0), Some(0), Some(0)));
+        assert_eq!(row(4, true), (None, None, None, None), "anybody may be among the ghosts");
+        assert_eq!(row(24, true), (Some(24), None, None, None));
+    }
 }

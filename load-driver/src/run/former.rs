@@ -75,7 +75,7 @@ impl Former {
         if let Some(last) = segments.last_mut() {
             last.killed = true;
             last.lost_sessions = self.lost;
-            last.unseen_sessions = leftover.unseen;
+            last.unseen_sessions = leftover.unseen();
             last.notes.clone_from(&leftover.notes);
             let cut = self.summary.faults.iter().filter(|row| is_under_way(row)).map(|row| row.kind.name()).collect::<Vec<_>>();
             if !cut.is_empty() {

@@ -28,11 +28,18 @@ pub(super) struct Leftover {
     pub(super) findings: Vec<FindingRow>,
     /// What could not be proven.
     pub(super) notes: Vec<String>,
-    /// Sessions that were begun after the last checkpoint, at most.
-    pub(super) unseen: u64,
+    /// Sessions that were begun after the last checkpoint, at most, as far as backends told.
+    unseen: u64,
+    /// Not all of them did.
+    untold: bool,
 }
 
 impl Leftover {
+    /// Sessions that were begun after the last checkpoint, at most; none where that is not known.
+    pub(super) fn unseen(&self) -> Option<u64> {
+        (!self.untold).then_some(self.unseen)
+    }
+
     fn find(&mut self, name: DefectName, size: u64, evidence: String, ids: Vec<String>) {
         let mut row = super::finish::finding(&Finding::new(name, size, evidence));
         row.session_ids = ids.into_iter().take(20).collect();
@@ -64,6 +71,7 @@ pub(super) async fn wait(job: &Job, set: &mut TargetSet, clock: Clock) -> Leftov
         judge(former, &last, &mut out);
         set.looks.push(last);
     }
+    out.untold |= set.sources.is_empty() || !set.unwatched.is_empty();
     if set.sources.is_empty() {
         out.notes.push("the backends have no counters, so nothing is known of the sessions that the killed driver had".to_owned());
     }
@@ -72,6 +80,7 @@ pub(super) async fn wait(job: &Job, set: &mut TargetSet, clock: Clock) -> Leftov
 
 /// Embedded backends died with their driver.
 fn dead(former: &Former, out: &mut Leftover) {
+    out.untold = true;
     out.notes.push(
         "the backends were processes of the killed driver and died with it: fresh ones were started, and what the old ones counted after the last checkpoint is not known"
             .to_owned(),
@@ -152,11 +161,13 @@ fn judge(former: &Former, look: &Look, out: &mut Leftover) {
     let sample = match look {
         Look::Sample(sample) => sample,
         Look::Gap { backend, reason, .. } => {
+            out.untold = true;
             let text = format!("backend {backend} did not tell whether the sessions of the killed driver are over: {reason}");
             return out.find(DefectName::Unverified, 1, text, Vec::new());
         }
         Look::Totals(sample) => return judge_sums(former, sample.source, &sample.counts, out),
         Look::Blind { reason, .. } => {
+            out.untold = true;
             let text = format!("the counters did not tell whether the sessions of the killed driver are over: {reason}");
             return out.find(DefectName::Unverified, 1, text, Vec::new());
         }
@@ -179,7 +190,10 @@ fn judge(former: &Former, look: &Look, out: &mut Leftover) {
         let text = format!("backend {backend} counts {size} sessions more than before the run, and does not tell whose they are");
         out.find(DefectName::Unverified, size, text, Vec::new());
     }
-    let Some(stand) = same else { return };
+    let Some(stand) = same else {
+        out.untold = true;
+        return;
+    };
     let started = at.started.saturating_sub(stand.base_started);
     if started < stand.accepted {
         let missing = stand.accepted - started;
@@ -198,9 +212,13 @@ fn judge(former: &Former, look: &Look, out: &mut Leftover) {
 
 /// Without names: numbers against those of the last checkpoint.
 fn judge_sums(former: &Former, source: usize, now: &Counts, out: &mut Leftover) {
-    let Some(stand) = former.state.sums.iter().find(|stand| stand.source == source) else { return };
+    let Some(stand) = former.state.sums.iter().find(|stand| stand.source == source) else {
+        out.untold = true;
+        return;
+    };
     let name = &stand.name;
     if !stand.is_of(now) {
+        out.untold = true;
         out.notes.push(format!("{name} was started anew since the last checkpoint: what it had counted until then is not known"));
         return overdue(name, stand.overdue, "was started anew", out);
     }
@@ -213,6 +231,7 @@ fn judge_sums(former: &Former, source: usize, now: &Counts, out: &mut Leftover) 
         out.find(DefectName::Ghost, size, text, Vec::new());
     }
     let Some(started) = told(stand, now) else {
+        out.untold = true;
         out.notes.push(format!("{name} does not tell how many sessions began after the last checkpoint"));
         return;
     };

@@ -158,6 +158,11 @@ impl End<'_> {
         let short = missing.max(totals.most_short(never_added));
         let (doubles, excess) = too_often(ledger, totals, at, b, short);
         out.doubles += doubles;
+        if doubles > 0 && !totals.config.shows.started {
+            out.notes.push(format!(
+                "{label}: how many sessions began it does not tell, so these ends may be others': `counters.other_traffic: true` allows for that"
+            ));
+        }
         out.short += short.saturating_sub(doubles);
         out.miscounted.extend(totals.miscounted(&ledger.book, at, b, excess));
         let fewer = totals.fewer.most.max(low.saturating_sub(active).max(0) as u64);
@@ -173,7 +178,8 @@ impl End<'_> {
             };
             out.unverified.push(format!("{label}: its number of live sessions {why}"));
         }
-        if others || ghosts > 0 { 0 } else { totals.excess.most }
+        // Sessions that nobody knew of were too many before they were told of.
+        if others || ghosts > 0 { 0 } else { totals.excess.most.saturating_sub(added) }
     }
 
     /// The numbers that only grow.
@@ -187,7 +193,7 @@ impl End<'_> {
                 out.notes.push(format!("{label}: others began {beyond} sessions or more in the run"));
             } else if beyond > b.untold {
                 out.added += beyond - b.untold;
-                out.notes.push(format!("{label}: if others use it too, say so: `counters.other_traffic: true`"));
+                out.added_in_sums = true;
             }
         }
         let untold = if others { 0 } else { totals.of_killed_workers(&ledger.book, at, b) };

@@ -34,7 +34,7 @@ use super::{
     book::Book,
     boot::Watch,
     config::LedgerConfig,
-    convergence::Convergence,
+    convergence::{Convergence, MadeEnd},
     drift::Off,
     merge::WorkerLoss,
     persistent::Persistent,
@@ -116,6 +116,10 @@ pub(super) struct Totals {
     excess: Persistent,
     /// Sessions that are known to stay counted, and since when.
     ghosts: (u64, u64),
+    /// Ends that no look showed by themselves, by kind, until one shows that all are counted.
+    untimed: Vec<(MadeEnd, u64)>,
+    /// The last look showed nobody who is over.
+    level: bool,
     /// Its numbers have moved since the first session.
     moved: bool,
     /// That of live sessions has; with other traffic: beyond what others vary.
@@ -153,6 +157,8 @@ impl Totals {
             short: Persistent::default(),
             excess: Persistent::default(),
             ghosts: (0, 0),
+            untimed: Vec::new(),
+            level: false,
             moved: false,
             stood_out: false,
             fewer: Persistent::default(),
@@ -291,7 +297,8 @@ impl Totals {
             self.fewer.push(look.span.to_us, fewer, config.grace_us);
         }
         let beyond = active.saturating_sub(ceiling).saturating_sub(b.live() as i64);
-        if beyond <= 0 {
+        self.level = beyond <= 0;
+        if self.level {
             self.ends_agree(book, &look, 0);
         } else if beyond <= self.ghosts.0 as i64 {
             // Ghosts that are known stay, and hide no later end. Which of the earlier ends they are, nobody knows.
@@ -332,6 +339,11 @@ impl Totals {
     /// Sessions that no later look can show, to be folded.
     pub(super) fn sweep(&mut self, book: &Book, config: &LedgerConfig, convergence: &mut Convergence) -> Vec<PlanIndex> {
         let Some(from_us) = self.last.as_ref().map(|look| look.span.from_us) else { return Vec::new() };
+        if std::mem::take(&mut self.level) {
+            for (end, n) in self.untimed.drain(..) {
+                convergence.count(end, |row| row.detected += n);
+            }
+        }
         let mut done = Vec::new();
         for (index, session) in &book.sessions {
             let Some(over) = session.over.filter(|_| self.covers(session) && session.accepted.is_some()) else { continue };
@@ -340,9 +352,14 @@ impl Totals {
             if !quiet || watched_us <= reconcile::window_us(session, config) + config.grace_us {
                 continue;
             }
-            reconcile::count_killed(session, convergence);
-            if let (Some(end), Some(agreed_us)) = (reconcile::row(session), session.agreed_us) {
-                convergence.detected(end, over.at_us, agreed_us);
+            reconcile::count_unnamed(session, convergence);
+            match (reconcile::row(session), session.agreed_us) {
+                (Some(end), Some(agreed_us)) => convergence.detected(end, over.at_us, agreed_us),
+                (Some(end), None) => match self.untimed.iter_mut().find(|(kind, _)| *kind == end) {
+                    Some((_, n)) => *n += 1,
+                    None => self.untimed.push((end, 1)),
+                },
+                (None, _) => {}
             }
             self.fold(session, config);
             done.push(*index);

@@ -133,6 +133,8 @@ impl Totals {
         }
         self.ghosts = (0, 0);
         self.forget_growth(book);
+        // It took them along.
+        self.untimed.clear();
         self.reset = false;
         self.watch.drift.restart(look.asked_us);
     }

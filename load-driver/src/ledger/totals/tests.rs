@@ -268,6 +268,58 @@ fn ends_tell_a_double_decrement_and_a_wrong_outcome() {
     assert_eq!(found(&story(7, 0, 3, 0)), [(DefectName::Ghost, 3)]);
 }
 
+/// Guests come and go beside the ten, and nobody said so; `base` of them were there before. At the end so many are live, began and ended.
+fn with_guests(base: i64, active: i64, started: u64, ended: u64) -> Verdict {
+    let mut story = Story::of(Shows { started: true, ended: true, ..Shows::default() });
+    (story.counts.started, story.counts.ended) = (Some(70), Some(30));
+    story.pass(1_000, base, 0);
+    story.begin(0..10);
+    story.counts.started = Some(80);
+    story.pass(3_000, base + 10, 0);
+    story.pass(3_000, base + 10 + (started as i64 - 10).min(5), 0);
+    story.end(0..10);
+    (story.counts.started, story.counts.ended) = (Some(70 + started), Some(30 + ended));
+    story.pass(15_000, active, 0);
+    story.close()
+}
+
+/// A backend whose ends never exceed its starts has subtracted nothing twice.
+#[test]
+fn guests_that_nobody_told_of_are_unknown_sessions_and_no_double_decrement() {
+    let verdict = with_guests(0, 2, 37, 35);
+    assert_eq!(found(&verdict), [(DefectName::UnknownSessions, 27)], "{verdict:#?}");
+    assert!(verdict.findings[0].evidence.contains("counters.other_traffic: true"), "{:?}", verdict.findings);
+    // More ends than whoever began, or was there before and is gone, can have had.
+    assert_eq!(found(&with_guests(0, 0, 10, 13)), [(DefectName::DoubleDecrement, 3)]);
+    assert_eq!(found(&with_guests(0, 0, 12, 15)), [(DefectName::DoubleDecrement, 3), (DefectName::UnknownSessions, 2)]);
+    assert_eq!(found(&with_guests(40, 40, 10, 13)), [(DefectName::DoubleDecrement, 3)]);
+    unverified(&with_guests(40, 37, 10, 13), "3 sessions fewer than ours and the 40 from before the run");
+}
+
+/// As long as others stay counted, no look shows an end by itself; the one at which all are gone shows it of all, but not when.
+#[test]
+fn what_sums_do_not_tell_by_kind_is_not_claimed() {
+    let row = |left: i64| {
+        let mut story = Story::of(Shows::default());
+        story.pass(1_000, 0, 0);
+        story.begin(0..6);
+        story.pass(3_000, 6, 0);
+        story.end_as(0..1, Finish::Forced(EndKind::HalfOpen));
+        story.pass(500, 6, 0);
+        story.end(1..6);
+        story.pass(12_000, 1, 0);
+        story.pass(40_000, left, 0);
+        let verdict = story.close();
+        assert_eq!(found(&verdict).len() as i64, left, "{verdict:#?}");
+        let mut rows = verdict.convergence.into_iter();
+        rows.find(|row| row.kind == EndKind::Cancel && row.protocol == Protocol::Websocket).expect("a row")
+    };
+    let clean = row(0);
+    assert_eq!((clean.killed, clean.detected, clean.p50_us, clean.sums), (5, 5, None, true));
+    let ghost = row(1);
+    assert_eq!((ghost.killed, ghost.detected, ghost.sums), (5, 0, true), "any of them may be the ghost");
+}
+
 #[test]
 fn what_never_moves_proves_nothing() {
     // The gauge of another program, or a page from a cache.
