@@ -147,7 +147,7 @@ pub(super) const fn news_us(config: &LedgerConfig) -> u64 {
 /// The longer a session is known to have lived on after a look, the sooner it is certain that it was missing there, and not over: so long after, and
 /// missing for so long.
 pub(super) const fn firm_spans(config: &LedgerConfig) -> [(u64, u64); FIRM] {
-    let half_us = (config.grace_us + news_us(config)) / 2;
+    let half_us = u64::midpoint(config.grace_us, news_us(config));
     [(config.grace_us, news_us(config)), (half_us, half_us)]
 }
 
