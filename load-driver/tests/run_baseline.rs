@@ -100,6 +100,20 @@ fn a_slower_backend_is_a_regression_and_the_same_one_is_not() {
     std::fs::copy(first.folder().join("summary.json"), cut.path().join("checkpoint.json")).expect("copied");
     let (code, text) = driver(&["report", cut.path().to_str().expect("a path")]);
     assert!(code == Some(105) && text.contains("UNFINISHED"), "{code:?} {text}");
+    // A log that lost its end is no log of the run.
+    let summary = cut.path().join("summary.json");
+    std::fs::copy(first.folder().join("summary.json"), &summary).expect("copied");
+    let log = first.file("latencies.hlog");
+    let lines: Vec<&str> = log.lines().collect();
+    std::fs::write(cut.path().join("latencies.hlog"), lines[..lines.len() / 2].join("\n") + "\n").expect("written");
+    let (code, text) = driver(&["compare", path(&first), cut.path().to_str().expect("a path")]);
+    assert!(code == Some(104) && text.contains("a part of the log is missing"), "{code:?} {text}");
+    // A verdict that the rest of the summary forbids is none.
+    let mut told: serde_json::Value = serde_json::from_str(&first.file("summary.json")).expect("JSON");
+    told["counters"]["status"] = "disagree".into();
+    std::fs::write(&summary, told.to_string()).expect("written");
+    let (code, text) = driver(&["report", cut.path().to_str().expect("a path")]);
+    assert!(code == Some(98) && text.contains("FAILED exit 98"), "{code:?} {text}");
 }
 
 /// What could not be compared after the run is refused before it.

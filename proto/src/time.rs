@@ -63,15 +63,21 @@ impl fmt::Display for Micros {
     }
 }
 
-/// A text that is no duration.
+/// A text that is no duration, or none that is meant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a duration: write a number with a unit, such as 250us, 20ms, 1.5s, 2m, 1h, or 1m30s")]
-pub struct DurationError(String);
+pub enum DurationError {
+    /// It is none.
+    #[error("`{0}` is not a duration: write a number with a unit, such as 250us, 20ms, 1.5s, 2m, 1h, or 1m30s")]
+    None(String),
+    /// No run lasts so long.
+    #[error("`{0}` is longer than a year, which is the most")]
+    TooLong(String),
+}
 
 /// Parses `250us`, `20ms`, `1.5s`, `2m`, `1h`, `1m30s`; a bare `0` needs no unit. At most a year.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     const YEAR_S: f64 = 31_536_000.0;
-    let error = || DurationError(text.to_owned());
+    let error = || DurationError::None(text.to_owned());
     let mut rest = text.trim();
     if rest == "0" {
         return Ok(Duration::ZERO);
@@ -98,7 +104,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
         rest = &rest[letters..];
     }
     if seconds > YEAR_S {
-        return Err(error());
+        return Err(DurationError::TooLong(text.to_owned()));
     }
     // Whole microseconds: what every clock here counts.
     Ok(Duration::from_micros((seconds * 1e6).round() as u64))
@@ -143,6 +149,8 @@ mod tests {
         for text in ["", "5", "s", "-1s", "1x", "1s2", "1..5s", "1e3s", "900000h", "1 s"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
+        let long = parse_duration("99999999h").unwrap_err().to_string();
+        assert!(long.contains("longer than a year"), "{long}");
     }
 
     proptest! {

@@ -40,10 +40,13 @@ pub enum Format {
 
 /// Reads and prints; ends as the run did, and one that is not over is no pass.
 pub fn report(args: &ReportArgs) -> ExitCode {
-    let (found, summary) = match results::read(&args.results) {
+    let (found, mut summary) = match results::read(&args.results) {
         Ok(read) => read,
         Err(error) => return fail(&error.to_string(), Exit::InvalidProfile),
     };
+    // What else the summary says may forbid a pass, whatever verdict stands in it.
+    let told = [summary.exit.reasons.clone(), vec![summary.exit.reason]].concat();
+    summary.conclude(&told);
     let style = Style::detect(std::io::stdout().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
     let text = match args.format {
         Format::Terminal => Ok(terminal::render(&summary, style)),

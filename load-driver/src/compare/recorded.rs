@@ -17,7 +17,10 @@ use hdrhistogram::{
 use serde::Deserialize;
 
 use super::quantile::{Bins, MOST};
-use crate::{record::Series, report::results};
+use crate::{
+    record::Series,
+    report::{hlog, results},
+};
 
 /// Results that cannot be compared at all.
 #[derive(Debug, thiserror::Error)]
@@ -172,18 +175,6 @@ impl Told {
     }
 }
 
-/// `latencies.hlog`, and its parts where it was rotated.
-fn logs(folder: &Path) -> Vec<PathBuf> {
-    let named = |path: &Path| {
-        let log = path.extension().is_some_and(|extension| extension == "hlog");
-        log && path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| stem.starts_with("latencies"))
-    };
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut all: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| named(path)).collect();
-    all.sort();
-    all
-}
-
 /// Response times by tag and time, in bounded memory: with more than [`MOST`] intervals each two become one.
 #[derive(Debug, Clone, Default)]
 pub struct Intervals {
@@ -197,7 +188,8 @@ impl Intervals {
     /// The log of a folder of results.
     pub fn of(folder: &Path) -> Result<Self, RecordedError> {
         let mut intervals = Self::default();
-        for path in logs(folder) {
+        let parts = hlog::parts(folder).map_err(|source| RecordedError::Unreadable { path: folder.to_owned(), source })?;
+        for (path, _) in parts {
             let read = File::open(&path).and_then(|file| intervals.read(BufReader::new(file)));
             read.map_err(|source| RecordedError::Unreadable { path, source })?;
         }
@@ -207,6 +199,12 @@ impl Intervals {
     /// There is no log, or nothing is in it.
     pub fn is_empty(&self) -> bool {
         self.by_tag.is_empty()
+    }
+
+    /// Samples under a tag.
+    pub fn samples(&self, tag: &str) -> u64 {
+        let all = self.by_tag.get(tag).into_iter().flat_map(BTreeMap::values).flat_map(BTreeMap::values);
+        all.fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Tags with samples.
@@ -255,7 +253,8 @@ impl Intervals {
         let intervals = self.by_tag.entry(tag.to_owned()).or_default();
         let bins = intervals.entry(at_s / self.width_s).or_default();
         for (value, count) in samples {
-            *bins.entry(value).or_default() += count;
+            let bin = bins.entry(value).or_default();
+            *bin = bin.saturating_add(count);
         }
     }
 
@@ -321,6 +320,29 @@ mod tests {
         let (none, _) = long.aligned(&short, "b");
         assert!(none.iter().all(Vec::is_empty));
         assert_eq!(Intervals::default().aligned(&Intervals::default(), "a"), (vec![], vec![]));
+    }
+
+    #[test]
+    fn only_the_files_of_a_log_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = |tag: &str| {
+            let mut bytes = Vec::new();
+            let mut samples = crate::record::histogram::empty();
+            crate::record::histogram::record(&mut samples, 100);
+            let mut log = crate::report::Hlog::new(&mut bytes, "log");
+            let second = crate::record::Second {
+                latencies: [(crate::record::Metric::Connect, (samples, crate::record::histogram::empty()))].into(),
+                to_us: 1_000_000,
+                ..Default::default()
+            };
+            crate::report::Sink::event(&mut log, crate::report::Event::Second(&second)).unwrap();
+            drop(log);
+            fs::write(folder.path().join(tag), bytes).unwrap();
+        };
+        for name in ["latencies.hlog", "latencies.0002.hlog", "latencies.backup.hlog", "latencies.0004.hlog"] {
+            line(name);
+        }
+        assert_eq!(Intervals::of(folder.path()).unwrap().samples("connect"), 2);
     }
 
     /// The writer was killed in the middle of a line: the rest counts.

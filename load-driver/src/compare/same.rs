@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Recorded, recorded};
+use super::{Recorded, key, recorded};
+use crate::record::Metric;
 
 /// Keys of a profile that say what load is made.
 const LOAD: [&str; 3] = ["warmup", "scenarios", "faults"];
@@ -66,7 +67,34 @@ pub fn unfit(name: &str, run: &Recorded) -> Vec<String> {
     if saturation.saturated {
         why.push(format!("the generator of the {name} was saturated ({}): its figures are its own", saturation.reasons.join("; ")));
     }
+    why.extend(torn(name, run));
     why
+}
+
+/// Why the interval log is not that of the summary, if it is not: both count the same samples. One that is not there at all is told of elsewhere.
+fn torn(name: &str, run: &Recorded) -> Option<String> {
+    if run.intervals.is_empty() {
+        return None;
+    }
+    let counted = |of: &[recorded::Latency], scenario: Option<&str>| -> Vec<(String, u64)> {
+        // What the driver does late is not compared.
+        let compared = of.iter().filter(|latency| latency.metric != Metric::ScheduleLag.name());
+        compared.map(|latency| (key(&latency.metric, scenario), latency.response.map_or(0, |samples| samples.count))).collect()
+    };
+    let mut all = counted(&run.summary.latencies, None);
+    if run.summary.scenarios.len() > 1 {
+        // Logs of older versions have no lines by scenario.
+        let by_scenario = run.summary.scenarios.iter().flat_map(|scenario| counted(&scenario.latencies, Some(&scenario.name)));
+        all.extend(by_scenario.filter(|(tag, _)| run.intervals.samples(tag) > 0));
+    }
+    all.into_iter().find_map(|(tag, due)| {
+        let has = run.intervals.samples(&tag);
+        (has != due).then(|| {
+            format!(
+                "the interval log of the {name} has {has} samples of {tag}, and its summary {due}: a part of the log is missing, or it is of another run"
+            )
+        })
+    })
 }
 
 /// What differs and may.

@@ -150,6 +150,7 @@ fn what_is_gone_is_worse() {
     {
         let mut had = Made::default().run();
         had.summary.latencies.push(Latency { metric: metric.into(), response: Some(recorded::Samples { count }) });
+        had.intervals.add(metric, 3, [(9, count)]);
         let comparison = compare(&had, &Made::default().run(), Options::default());
         assert_eq!(verdict_of(&comparison, metric, "count"), verdict, "{metric}");
     }
@@ -215,4 +216,24 @@ fn no_summary_is_said() {
     }
     let empty = tempfile::tempdir().unwrap();
     assert!(Recorded::read(empty.path()).unwrap_err().to_string().contains("neither summary.json nor checkpoint.json"));
+}
+
+/// A log that lost a part tells of another run than the summary: the rest of it may look as good as any.
+#[test]
+fn a_log_without_a_part_of_its_samples_is_not_compared() {
+    let whole = Made { seed: 3, ..Made::default() }.run();
+    assert!(unfit("current run", &whole).is_empty());
+    let part = Made { seed: 3, seconds: 15, ..Made::default() }.run().intervals;
+    for (baseline, current) in [
+        (Made::default().run(), Recorded { intervals: part.clone(), ..whole.clone() }),
+        (Recorded { intervals: part, ..whole.clone() }, Made::default().run()),
+    ] {
+        let comparison = compare(&baseline, &current, Options::default());
+        assert_eq!((comparison.status, comparison.exit()), (Status::NotComparable, Exit::InvalidProfile));
+        assert!(comparison.refused[0].contains("has 600 samples of turn_response, and its summary 2400"), "{:?}", comparison.refused);
+    }
+    // One sample that only one scenario lacks.
+    let mut more = whole.clone();
+    more.intervals.add(&key("turn_response", Some("talk")), 3, [(9, 1)]);
+    assert!(unfit("current run", &more)[0].contains("turn_response{scenario:talk}"));
 }

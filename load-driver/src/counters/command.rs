@@ -64,8 +64,8 @@ impl Program {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| self.failed(format!("it cannot be started: {error}")))?;
-        // What it started goes with it.
-        let mut group = Group(child.id());
+        // What it started goes with it, when the look is over. Its number is nobody else's as long as one of the group lives, and not soon after.
+        let _group = Group(child.id());
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (output, errors) = tokio::join!(bounded(stdout, MAX_OUTPUT, false), bounded(stderr, MAX_ERRORS, true));
         let output = output.map_err(|error| self.failed(format!("its output cannot be read: {error}")))?;
@@ -73,8 +73,6 @@ impl Program {
             return Err(self.failed(format!("it printed more than {MAX_OUTPUT} bytes")));
         }
         let status = child.wait().await.map_err(|error| self.failed(error.to_string()))?;
-        // Its number may be another's from now on.
-        group.0 = None;
         if !status.success() {
             let errors = String::from_utf8_lossy(&errors.unwrap_or_default()).trim().chars().take(300).collect::<String>();
             let said = if errors.is_empty() { String::new() } else { format!(": {errors}") };

@@ -209,6 +209,19 @@ async fn a_program_prints_one_object_a_look() {
 }
 
 #[tokio::test]
+async fn what_a_program_leaves_running_ends_with_the_look() {
+    let counts = look(&program(&["sh", "-c", "sleep 600 >/dev/null 2>&1 & echo \"{\\\"live\\\": $!}\""])).await.expect("sums");
+    let left = format!("/proc/{}/stat", counts.active);
+    // Whoever takes orphans in may not have fetched it yet.
+    let ends = async {
+        while std::fs::read_to_string(&left).is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"))) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), ends).await.expect("it ends");
+}
+
+#[tokio::test]
 async fn a_program_that_fails_is_told_and_bounded() {
     for (words, complaint) in [
         (&["/nonexistent/program"][..], "cannot be started"),

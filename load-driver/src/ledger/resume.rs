@@ -127,7 +127,7 @@ impl Ledger {
     /// In the first seconds no look is judged yet. The last one before the first session tells what was there before the run.
     fn first_stand(&self, backend: usize) -> Option<BackendStand> {
         let before = |sample: &&CounterSample| sample.backend == backend && sample.answered_at_us <= self.config.start_us;
-        let sample = self.waiting.iter().filter(before).next_back()?;
+        let sample = self.waiting.iter().rfind(before)?;
         let index = self.book.boot_of(&sample.snapshot.boot_id);
         let boot = Boot::new(index.unwrap_or(usize::MAX), true, sample, &self.config, &self.book);
         Some(BackendStand {

@@ -10,6 +10,9 @@ use crate::{
 impl Profile {
     pub(super) fn check(&self, document: &Document) -> Result<(), ProfileError> {
         let mut c = Checker::new(document);
+        if self.name.chars().any(char::is_control) {
+            c.error("name", "the name holds a line break, or another character that is none to be read", "write a name of one line");
+        }
         self.check_fleet(&mut c, document);
         self.check_servers(&mut c, document);
         self.check_routing(&mut c);

@@ -2,6 +2,8 @@
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
+use super::masked::{masked, masked_override};
+
 /// Where a value of the profile comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
@@ -41,13 +43,13 @@ impl fmt::Display for Diagnostic {
                 // Tabs stay tabs, so that the caret stands under its character whatever their width.
                 let indent: String = self.line.chars().take(*column as usize - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
                 write!(f, "\n{gutter}--> {}:{line}:{column}", self.file)?;
-                write!(f, "\n{gutter} |\n{number} | {}\n{gutter} | {indent}^", self.line)?;
+                write!(f, "\n{gutter} |\n{number} | {}\n{gutter} | {indent}^", masked(&self.line))?;
                 if let Some(help) = &self.help {
                     write!(f, "\n{gutter} = help: {help}")?;
                 }
             }
             Place::Override(text) => {
-                write!(f, "\n --> {text}  (over {})", self.file)?;
+                write!(f, "\n --> {}  (over {})", masked_override(text), self.file)?;
                 if let Some(help) = &self.help {
                     write!(f, "\n  = help: {help}")?;
                 }

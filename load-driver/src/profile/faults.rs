@@ -188,6 +188,14 @@ impl FaultEntry {
         if self.rate.is_some_and(|rate| rate > 10_000.0) {
             c.error("rate", "more than 10000 connections a second", "write 10000 or less");
         }
+        let zero = |span: Option<Span>| span.is_some_and(|span| span.0.is_zero());
+        if self.kind == FaultName::Netem && self.delay.is_none() && self.loss.is_none() {
+            c.here("`netem` needs `delay` or `loss`", "add one of them, or both");
+        }
+        // Jitter alone delays as well.
+        if zero(self.delay) && self.jitter.is_none_or(|jitter| jitter.0.is_zero()) && self.loss.is_none() {
+            c.error("delay", "`delay` is zero: nothing would be delayed", "write a time above 0, such as 50ms");
+        }
         if self.bytes_per_s == Some(0) {
             c.error("bytes_per_s", "nothing would pass", "write 1 or more, or use `stall`");
         }

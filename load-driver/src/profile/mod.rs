@@ -17,6 +17,7 @@ mod ends;
 mod error;
 mod faults;
 mod fleet;
+mod masked;
 mod named;
 mod overrides;
 mod routing;

@@ -28,7 +28,7 @@ impl Style {
             let taken = own.map_or(first.len_utf8(), |code| code.len());
             match own {
                 Some(code) => out.push_str(code),
-                None if first.is_control() && !matches!(first, '\n' | '\t') => out.push(char::REPLACEMENT_CHARACTER),
+                None if deceives(first) => out.push(char::REPLACEMENT_CHARACTER),
                 None => out.push(first),
             }
             rest = rest.get(taken..).unwrap_or_default();
@@ -55,6 +55,12 @@ impl Style {
     pub fn unsure(self, text: &str) -> String {
         self.paint("33", text)
     }
+}
+
+/// It commands a terminal, or turns the order of what follows, so that it reads as something else.
+fn deceives(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || c.is_control() && !matches!(c, '\n' | '\t')
 }
 
 /// Text that grows by lines.
@@ -175,6 +181,7 @@ mod tests {
             assert_eq!(style.harmless(&style.bad("x")), style.bad("x"));
         }
         assert_eq!(plain.harmless("\u{1b}[32mx"), "\u{fffd}[32mx");
+        assert_eq!(plain.harmless("a\u{202e}b\u{2066}\u{200b}"), "a\u{fffd}b\u{fffd}\u{200b}");
     }
 
     #[test]

@@ -10,6 +10,9 @@ use rustix::process::Pid;
 /// The period over which the quota holds, microseconds: short, so that a process with little is slow rather than stopped for long.
 const PERIOD_US: u64 = 20_000;
 
+/// Names of groups begin with it, and end with the driver's process.
+pub(super) const PREFIX: &str = "load-driver-";
+
 /// A process with less CPU, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Squeeze {
@@ -43,7 +46,9 @@ impl Squeeze {
             // It may be on already, or be refused: the quota below tells.
             let _ = fs::write(root.join("cgroup.subtree_control"), "+cpu");
         }
-        let group = if v2 { root.join(name) } else { home.join(name) };
+        let beside = if v2 { root } else { &home };
+        remove_left(beside, |driver| Path::new("/proc").join(driver.to_string()).exists());
+        let group = beside.join(name);
         let needs = |e: std::io::Error| format!("less CPU needs root and a writable control group at {}: {e}", group.display());
         fs::create_dir(&group).map_err(needs)?;
         let squeeze = Self { group: group.clone(), home, pid };
@@ -65,6 +70,18 @@ impl Drop for Squeeze {
         let _ = fs::write(self.home.join("cgroup.procs"), self.pid.as_raw_nonzero().to_string());
         if let Err(error) = fs::remove_dir(&self.group) {
             tracing::error!("failed to remove the control group {}: {error}", self.group.display());
+        }
+    }
+}
+
+/// Removes what drivers that were killed left here: an empty group goes, one with a process stays.
+fn remove_left(beside: &Path, lives: impl Fn(u32) -> bool) {
+    for entry in fs::read_dir(beside).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let driver = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.rsplit('-').next()?.parse().ok());
+        if driver.is_some_and(|driver| !lives(driver)) {
+            // The kernel refuses where somebody is in it.
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }
@@ -115,5 +132,18 @@ mod tests {
         let own = "4:memory:/process/a\n2:cpuacct,cpu:/batch/b\n0::/user.slice/c:d\n";
         assert_eq!((place(own, true), place(own, false)), ("/user.slice/c:d", "/batch/b"));
         assert_eq!(place("1:cpuset:/x\n", false), "/");
+    }
+
+    #[test]
+    fn only_what_a_dead_driver_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let groups = ["load-driver-1f-0-77-5", "load-driver-1f-0-77-6", "load-driver-1f-1-77-5", "other-1f-0-77-5", "load-driver-x"];
+        for group in groups {
+            fs::create_dir(folder.path().join(group)).unwrap();
+        }
+        fs::create_dir(folder.path().join(groups[2]).join("used")).unwrap();
+        remove_left(folder.path(), |driver| driver == 6);
+        let left = groups.map(|group| folder.path().join(group).exists());
+        assert_eq!(left, [false, true, true, true, true]);
     }
 }

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{
     super::{backends::Backend, controller::Run, workers::Worker},
     Begun,
-    cgroup::Squeeze,
+    cgroup::{PREFIX, Squeeze},
     churn::Churn,
 };
 use crate::plan::{Fault, FaultKind};
@@ -121,7 +121,7 @@ fn drain(run: &mut Run, fault: &Fault) -> Begun {
 fn squeeze(run: &mut Run, fault: &Fault, cores: f64) -> Begun {
     let mut squeezed = Vec::new();
     for pid in pids(run, fault) {
-        let name = format!("load-driver-{}-{}-{}", run.info.run_id, fault.number, pid.as_raw_nonzero());
+        let name = format!("{PREFIX}{}-{}-{}-{}", run.info.run_id, fault.number, pid.as_raw_nonzero(), std::process::id());
         match Squeeze::begin(&name, pid, cores) {
             Ok(one) => squeezed.push(one),
             // Those that were squeezed before are let go by their drop.

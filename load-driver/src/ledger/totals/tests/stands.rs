@@ -2,8 +2,10 @@
 
 use super::*;
 
+type Names = Vec<(DefectName, u64)>;
+
 /// Ten sessions, of which the gauge shows so many more or fewer for a while; then all is well. What a checkpoint would say at the end of it.
-fn checkpoint(wrong: i64) -> (Vec<(DefectName, u64)>, Vec<(DefectName, u64)>) {
+fn checkpoint(wrong: i64) -> (Names, Names) {
     let mut story = Story::of(everything());
     story.pass(1_000, 0, 0);
     story.begin(0..10);
@@ -21,7 +23,7 @@ fn checkpoint(wrong: i64) -> (Vec<(DefectName, u64)>, Vec<(DefectName, u64)>) {
     (during, after)
 }
 
-fn names(story: &Story) -> Vec<(DefectName, u64)> {
+fn names(story: &Story) -> Names {
     story.ledger.proven().iter().map(|finding| (finding.name, finding.size)).collect()
 }
 
