@@ -35,6 +35,9 @@ use crate::plan::{EndKind, Expect};
 /// Numbers the boots (backend processes) of a run in the order in which they were first heard of.
 pub type BootIndex = usize;
 
+/// More processes than any plan kills: who tells of more invents them.
+pub(super) const MAX_BOOTS: usize = 1 << 16;
+
 /// All sessions of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Book {
@@ -47,7 +50,7 @@ pub struct Book {
     /// By boot too: names are unique within one boot only.
     pub(super) by_id: HashMap<(BootIndex, String), PlanIndex>,
     pub(super) by_ref: HashMap<String, PlanIndex>,
-    boots: Vec<String>,
+    boots: HashMap<String, BootIndex>,
     killed: BTreeMap<BootIndex, u64>,
     /// Accepted sessions that were folded, by boot.
     folded: BTreeMap<BootIndex, u64>,
@@ -104,10 +107,15 @@ impl Book {
 
     /// The number of a boot; new ones get the next.
     pub fn boot(&mut self, boot_id: &str) -> BootIndex {
-        self.boots.iter().position(|known| known == boot_id).unwrap_or_else(|| {
-            self.boots.push(boot_id.to_owned());
-            self.boots.len() - 1
-        })
+        if let Some(index) = self.boots.get(boot_id) {
+            return *index;
+        }
+        let next = self.boots.len();
+        if next >= MAX_BOOTS {
+            return MAX_BOOTS;
+        }
+        self.boots.insert(boot_id.to_owned(), next);
+        next
     }
 
     /// A step of a session.

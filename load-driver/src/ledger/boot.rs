@@ -28,6 +28,8 @@ pub struct Watch {
     pub boots: Vec<BootIndex>,
     /// Polls that failed.
     pub gaps: u64,
+    /// Processes that another one followed without the plan's doing.
+    pub(super) unplanned: u64,
     /// The driver's clock at the last failed poll, and why it failed.
     pub last_gap: Option<(u64, String)>,
     /// The driver's clock at the last answer.
@@ -226,6 +228,10 @@ pub struct Boot {
 }
 
 /// Ends that are wrong in themselves.
+    /// Snapshots that bore another id of the backend than the first one.
+    pub(super) renamed: u64,
+    /// Snapshots that were not exact, and by how many sessions the widest of them was open.
+    pub(super) open: (u64, u64),
 #[derive(Debug, Default)]
 pub struct RecordFaults {
     /// Second and further decrements of a session.
@@ -288,6 +294,8 @@ impl Boot {
         self.has_log && self.records_lost == 0
     }
 
+            renamed: 0,
+            open: (0, 0),
     /// Decrements too many up to a moment of the driver's clock.
     pub fn extras_before(&self, at_us: u64) -> u64 {
         self.extras.iter().filter(|at| **at <= at_us).count() as u64
@@ -318,6 +326,7 @@ impl Boot {
                     self.record(end, book, config, faults);
                 }
             }
+        self.renamed += u64::from(sample.snapshot.backend_id != self.backend_id);
             None => self.has_log = false,
         }
         let before = self.waiting.replace(Reading::of(sample));

@@ -6,7 +6,7 @@ use proto::ids::PlanIndex;
 
 use super::{
     ages::GhostBook,
-    book::{Book, BootIndex},
+    book::{Book, BootIndex, MAX_BOOTS},
     boot::{Boot, Reading, Watch},
     config::LedgerConfig,
     convergence::{Convergence, ConvergenceSample},
@@ -28,6 +28,9 @@ use crate::{
 };
 
 /// Reconciles what the driver did with what the backends counted. Pure: time comes with the calls.
+/// So many processes may follow each other at a backend without the plan's doing; more are not looked at, and each is a gap.
+const MAX_UNPLANNED: u64 = 100;
+
 #[derive(Debug)]
 pub struct Ledger {
     pub(super) config: LedgerConfig,
@@ -377,11 +380,17 @@ impl Ledger {
             watch.boots.push(index);
             self.boots.insert(index, boot);
         }
+        if !self.boots.contains_key(&index) && (watch.unplanned >= MAX_UNPLANNED || index >= MAX_BOOTS) {
+            watch.gaps += 1;
+            watch.last_gap = Some((sample.answered_at_us, "too many processes have answered there in turn".to_owned()));
+            return;
+        }
         // Nothing more comes of a process that another one has replaced.
         if let Some(before) = before {
             self.judge_waiting(before);
             let killed_us = self.boots.get(&before).and_then(|boot| boot.killed_us);
             self.process_gone(before, killed_us.unwrap_or(sample.asked_at_us));
+                watch.unplanned += u64::from(before.replaced);
         }
         let Some(boot) = self.boots.get_mut(&index) else { return };
         if let Some(before) = boot.take(sample, &mut self.book, &self.config, &mut self.faults.records) {

@@ -1,7 +1,7 @@
 //! What is wrong, by name: every root once, with its size and what follows from it.
 
 use super::{
-    finding::{DefectName, Finding},
+    finding::{DefectName, Finding, LISTED_IDS},
     keeper::Ledger,
     look::Last,
 };
@@ -79,7 +79,13 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         out.push(Finding::new(DefectName::EndLogMismatch, last.log_mismatch, text));
     }
     if !last.unverified.is_empty() {
-        out.push(Finding::new(DefectName::Unverified, last.unverified.len() as u64, last.unverified.join("; ")));
+        // A backend may have as many as it likes.
+        let mut words: Vec<_> = last.unverified.iter().take(LISTED_IDS).cloned().collect();
+        let more = last.unverified.len() - words.len();
+        if more > 0 {
+            words.push(format!("and {more} more"));
+        }
+        out.push(Finding::new(DefectName::Unverified, last.unverified.len() as u64, words.join("; ")));
     }
     out
 }
