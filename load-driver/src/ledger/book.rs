@@ -18,7 +18,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use proto::ids::PlanIndex;
+use proto::{frame::Outcome, ids::PlanIndex};
 
 use super::{
     entry::{FailureCause, Finish, LedgerEntry, LedgerEvent},
@@ -52,6 +52,8 @@ pub struct Book {
     pub(super) by_ref: HashMap<String, PlanIndex>,
     boots: HashMap<String, BootIndex>,
     killed: BTreeMap<BootIndex, u64>,
+    /// Folded sessions of which a boot itself said how they ended.
+    told: BTreeMap<(BootIndex, Outcome), u64>,
     /// Accepted sessions that were folded, by boot.
     folded: BTreeMap<BootIndex, u64>,
     /// Hashes of the names of folded sessions: a second decrement of one of them must be known for what it is.
@@ -105,7 +107,7 @@ impl Book {
         self.folded_on(boot) + told as u64
     }
 
-    /// The number of a boot; new ones get the next.
+    /// The number of a boot; new ones get the next. Beyond a bound all are one, whose counters nobody ever sees.
     pub fn boot(&mut self, boot_id: &str) -> BootIndex {
         if let Some(index) = self.boots.get(boot_id) {
             return *index;
@@ -399,6 +401,16 @@ impl Book {
     /// All folded dials in doubt.
     pub(super) fn doubts_folded(&self) -> u64 {
         self.doubts_counted + self.doubts.values().sum::<u64>()
+    }
+
+    /// A session is to be folded whose backend said how it ended.
+    pub(super) fn tell(&mut self, boot: BootIndex, outcome: Outcome) {
+        *self.told.entry((boot, outcome)).or_default() += 1;
+    }
+
+    /// How many folded ones this boot said to have ended so.
+    pub(super) fn told_on(&self, boot: BootIndex, outcome: Outcome) -> u64 {
+        self.told.get(&(boot, outcome)).copied().unwrap_or(0)
     }
 
     /// The plan killed this process.

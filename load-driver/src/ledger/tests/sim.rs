@@ -102,6 +102,10 @@ pub(super) struct World {
     pub(super) ids: fn(usize) -> String,
     /// The counters are read as sums that hold these.
     pub(super) sums: Option<Shows>,
+    /// Sessions of other clients that come and go on the first backend.
+    pub(super) guests: usize,
+    /// What a look is turned into before the driver has it.
+    pub(super) lie: Option<fn(&mut CounterSample)>,
 }
 
 impl World {
@@ -123,6 +127,8 @@ impl World {
             struck: 0,
             ids: |backend| format!("b{backend}"),
             sums: None,
+            guests: 0,
+            lie: None,
         }
     }
 
@@ -150,11 +156,22 @@ struct Whose {
     index: usize,
     /// It went on elsewhere.
     detour: bool,
+    /// Of another client.
+    guest: bool,
 }
 
 impl Whose {
     fn id(self) -> String {
-        format!("{}{}", if self.detour { "d" } else { "s" }, self.index)
+        let kind = match (self.detour, self.guest) {
+            (true, _) => "d",
+            (false, true) => "g",
+            (false, false) => "s",
+        };
+        format!("{kind}{}", self.index)
+    }
+
+    fn reference(self) -> String {
+        if self.guest { format!("guest-{}", self.index) } else { reference(self.index) }
     }
 }
 
@@ -206,6 +223,12 @@ impl World {
         let (mut steps, mut ops) = (Vec::new(), Vec::new());
         for (i, spec) in self.specs.iter().enumerate() {
             self.session(i, spec, &mut steps, &mut ops);
+        }
+        for index in 0..self.guests {
+            let whose = Whose { index, detour: false, guest: true };
+            let begin = self.unstopped(at(100) + index as u64 * 171 * MS);
+            ops.push((begin, 0, Op::Start(whose)));
+            ops.push((self.unstopped(begin + (50 + index as u64 * 97 % 1_300) * MS), 0, Op::End(whose, Outcome::Completed)));
         }
         if let Some((kill, comes_back)) = self.kill_backend {
             ops.push((at(kill), 0, Op::Boot(if comes_back { 2 } else { 0 })));
@@ -263,7 +286,7 @@ impl World {
             }
             Detour::Broken { counted } => {
                 if counted {
-                    let whose = Whose { index: i, detour: true };
+                    let whose = Whose { index: i, detour: true, guest: false };
                     serve_at(scheduled + news, elsewhere, Op::Start(whose));
                     serve_at(scheduled + news + 1 + spec.notice_ms * MS, elsewhere, Op::End(whose, Outcome::Cancelled));
                 }
@@ -283,7 +306,7 @@ impl World {
         // A front dials again by itself: the driver hears nothing of it.
         tell(if self.front { scheduled } else { begin }, dial(home));
         let mut serve = |at_us: u64, op: Op| serve_at(at_us, home, op);
-        let whose = Whose { index: i, detour: false };
+        let whose = Whose { index: i, detour: false, guest: false };
         match spec.fate {
             Fate::Rejected => {
                 serve(counted, Op::Reject(i));
@@ -380,7 +403,7 @@ impl World {
                 *server = Server { backend, boot, read, accumulator, strikes, ..Server::default() };
             }
             Op::Start(whose) => {
-                server.live.insert(whose.id(), reference(whose.index));
+                server.live.insert(whose.id(), whose.reference());
                 if !self.strikes(Defect::NeverAdded, server) {
                     server.started += 1;
                     server.active += 1;
@@ -406,17 +429,17 @@ impl World {
                 let wrong = abrupt && self.strikes(Defect::WrongOutcome, server);
                 let outcome = if wrong { Outcome::Completed } else { outcome };
                 for _ in 0..=u8::from(twice) {
-                    count(server, at_us, &whose.id(), &reference(whose.index), outcome);
+                    count(server, at_us, &whose.id(), &whose.reference(), outcome);
                 }
                 server.live.remove(&whose.id());
                 if abrupt && self.strikes(Defect::Resurrect, server) {
-                    server.live.insert(whose.id(), reference(whose.index));
+                    server.live.insert(whose.id(), whose.reference());
                     server.started += 1;
                     server.active += 1;
                 }
             }
             Op::Count(whose, outcome) => {
-                count(server, at_us, &whose.id(), &reference(whose.index), outcome);
+                count(server, at_us, &whose.id(), &whose.reference(), outcome);
                 server.live.remove(&whose.id());
             }
         }
@@ -463,7 +486,11 @@ impl World {
                 faults: BTreeMap::new(),
             },
             ends: None,
-            sessions: self.registry.then(|| server.live.iter().map(session).collect()),
+            sessions: self.registry.then(|| {
+                let others = (0..self.others).map(|n| (format!("o{n}"), format!("other-{n}"))).collect::<Vec<_>>();
+                let others = others.iter().map(|(id, client_ref)| session((id, client_ref))).collect::<Vec<_>>();
+                server.live.iter().map(session).chain(others).collect()
+            }),
         }
     }
 
@@ -597,6 +624,9 @@ impl World {
         sample.ends = self.log.then_some(ends);
         sample.snapshot.next_end = next_end;
         sample.sessions = sample.sessions.filter(|_| names);
+        if let Some(lie) = self.lie {
+            lie(&mut sample);
+        }
         ledger.sample(sample);
     }
 }
