@@ -88,7 +88,6 @@ impl Heard {
             | EngineEvent::Storm { .. }
             | EngineEvent::Said { .. }
             | EngineEvent::Interval(_)
-            | EngineEvent::StoodStill { .. }
             | EngineEvent::Voice(_) => {}
         }
     }

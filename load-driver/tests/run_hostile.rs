@@ -249,6 +249,19 @@ const ROWS: &[Row] = &[
             })
         },
     },
+    Row { id: "counters-long-names", got: "exit 106", deed: || lying(|_, page| page["boot_id"] = json!("b".repeat(4_000_000))) },
+    Row {
+        id: "counters-new-names",
+        got: "exit 98",
+        deed: || {
+            lying(|path, page| {
+                static LOOK: AtomicU64 = AtomicU64::new(0);
+                if path.starts_with("/snapshot") {
+                    page["backend_id"] = json!(format!("b{}", LOOK.fetch_add(1, Ordering::Relaxed)));
+                }
+            })
+        },
+    },
     Row {
         id: "counters-pages-without-end",
         got: "exit 98",

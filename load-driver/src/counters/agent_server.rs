@@ -82,7 +82,7 @@ impl AgentServerSource {
             if page.boot_id != self.boot_id {
                 break;
             }
-            plausible::ends(&page.ends).map_err(|reason| garbage(client, "/ends", reason))?;
+            plausible::ends(&page.ends, ENDS_PER_PAGE).map_err(|reason| garbage(client, "/ends", reason))?;
             let empty = page.ends.is_empty();
             all.extend(page.ends);
             if empty || page.next <= after {
@@ -115,6 +115,7 @@ async fn sessions(client: &mut Client) -> Result<Option<Vec<SessionJson>>, Count
     let mut path = format!("/sessions?limit={SESSIONS_PER_PAGE}");
     for _ in 0..MAX_PAGES {
         let Some(page) = get::<SessionsPage>(client, &path).await? else { return Ok(None) };
+        plausible::sessions(&page.sessions, SESSIONS_PER_PAGE).map_err(|reason| garbage(client, "/sessions", reason))?;
         all.extend(page.sessions);
         let Some(next) = page.next else { break };
         path = format!("/sessions?after={next}&limit={SESSIONS_PER_PAGE}");

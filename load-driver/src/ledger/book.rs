@@ -18,7 +18,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use proto::ids::PlanIndex;
+use proto::{frame::Outcome, ids::PlanIndex};
 
 use super::{
     entry::{FailureCause, Finish, LedgerEntry, LedgerEvent},
@@ -39,6 +39,9 @@ pub type BootIndex = usize;
 
 static NONE: Standstills = Standstills::new();
 
+/// More processes than any plan kills: who tells of more invents them.
+pub(super) const MAX_BOOTS: usize = 1 << 16;
+
 /// All sessions of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Book {
@@ -51,8 +54,10 @@ pub struct Book {
     /// By boot too: names are unique within one boot only.
     pub(super) by_id: HashMap<(BootIndex, String), PlanIndex>,
     pub(super) by_ref: HashMap<String, PlanIndex>,
-    boots: Vec<String>,
+    boots: HashMap<String, BootIndex>,
     killed: BTreeMap<BootIndex, u64>,
+    /// Folded sessions of which a boot itself said how they ended.
+    told: BTreeMap<(BootIndex, Outcome), u64>,
     /// Accepted sessions that were folded, by boot.
     folded: BTreeMap<BootIndex, u64>,
     /// Hashes of the names of folded sessions: a second decrement of one of them must be known for what it is.
@@ -111,15 +116,20 @@ impl Book {
 
     /// The number of a boot, if it has one.
     pub(super) fn boot_of(&self, boot_id: &str) -> Option<BootIndex> {
-        self.boots.iter().position(|known| known == boot_id)
+        self.boots.get(boot_id).copied()
     }
 
-    /// The number of a boot; new ones get the next.
+    /// The number of a boot; new ones get the next. Beyond a bound all are one, whose counters nobody ever sees.
     pub fn boot(&mut self, boot_id: &str) -> BootIndex {
-        self.boots.iter().position(|known| known == boot_id).unwrap_or_else(|| {
-            self.boots.push(boot_id.to_owned());
-            self.boots.len() - 1
-        })
+        if let Some(index) = self.boots.get(boot_id) {
+            return *index;
+        }
+        let next = self.boots.len();
+        if next >= MAX_BOOTS {
+            return MAX_BOOTS;
+        }
+        self.boots.insert(boot_id.to_owned(), next);
+        next
     }
 
     /// A step of a session.
@@ -404,6 +414,16 @@ impl Book {
     /// All folded dials in doubt.
     pub(super) fn doubts_folded(&self) -> u64 {
         self.doubts_counted + self.doubts.values().sum::<u64>()
+    }
+
+    /// A session is to be folded whose backend said how it ended.
+    pub(super) fn tell(&mut self, boot: BootIndex, outcome: Outcome) {
+        *self.told.entry((boot, outcome)).or_default() += 1;
+    }
+
+    /// How many folded ones this boot said to have ended so.
+    pub(super) fn told_on(&self, boot: BootIndex, outcome: Outcome) -> u64 {
+        self.told.get(&(boot, outcome)).copied().unwrap_or(0)
     }
 
     /// The plan killed this process.

@@ -7,10 +7,12 @@ use proto::frame::Outcome;
 
 use super::{
     book::{Book, BootIndex, name_hash},
+    by_outcome::Logged,
     config::LedgerConfig,
     disturbance::{Disturbances, united},
     drift::Drift,
     finding::Names,
+    others::Others,
     persistent::Persistent,
     reconcile::Bounds,
     returned::Returned,
@@ -26,6 +28,8 @@ const MAX_PAUSES: usize = 1_024;
 pub struct Watch {
     /// Boots, oldest first.
     pub boots: Vec<BootIndex>,
+    /// Processes that another one followed without the plan's doing.
+    pub(super) unplanned: u64,
     /// Polls that failed.
     pub gaps: u64,
     /// The driver's clock at the last failed poll, and why it failed.
@@ -141,6 +145,11 @@ impl Reading {
         self.ended.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n))
     }
 
+    /// How many sessions its count leaves open.
+    pub(super) fn open(&self) -> u64 {
+        self.active.1.saturating_sub(self.active.0).max(0) as u64
+    }
+
     /// A monotone counter is lower than it was.
     pub fn runs_backwards(&self, before: &Self) -> bool {
         let ended = |(name, was): &(String, u64)| self.ended.iter().any(|(n, now)| n == name && now < was);
@@ -214,7 +223,9 @@ pub struct Boot {
     /// Decrements too many: when, on the driver's clock.
     pub extras: Vec<u64>,
     /// Ends of other clients' sessions.
-    pub foreign_ends: u64,
+    pub(super) others: Others,
+    /// Ends by outcome, as its log tells them.
+    pub(super) logged: Logged,
     /// Sessions of a killed worker, or of a front's own further dial, that only the backend knows of: hash of the name, and its end on the
     /// backend's clock.
     pub untold: HashMap<u64, u64>,
@@ -224,6 +235,10 @@ pub struct Boot {
     pub(super) returned: Returned,
     /// What its numbers that only grow fell from at the last look, started and ended: a torn snapshot, or a reset, which the next look tells.
     pub(super) fell_from: Option<(u64, u64)>,
+    /// Snapshots that bore another id of the backend than the first one.
+    pub(super) renamed: u64,
+    /// Snapshots that were not exact, and by how many sessions the widest of them was open.
+    pub(super) open: (u64, u64),
     /// They fell for good: its `started` is of another count than the book's.
     pub(super) reset: bool,
     /// Sessions too many and too few that no name explains.
@@ -251,7 +266,7 @@ impl Boot {
         let snapshot = &sample.snapshot;
         // A front may try a backend by itself, of which the driver does not hear.
         let ours_alone = !config.front && config.backends.get(sample.backend).is_some_and(|b| b.fresh);
-        let (mut base, mut next_seq) = (Base::default(), 0);
+        let (mut base, mut next_seq, mut logged) = (Base::default(), 0, Logged::fresh());
         if first && !ours_alone {
             let untouched = book.first_attempt_us(sample.backend).is_none_or(|at| at > sample.answered_at_us);
             let least = if untouched { snapshot.started } else { 0 };
@@ -259,6 +274,7 @@ impl Boot {
             base = Base { started: (least, snapshot.started), active, rejected: snapshot.rejected, captured_us: snapshot.captured_at_us };
             let listed = sample.ends.as_ref().and_then(|ends| ends.first()).map(|end| end.seq);
             next_seq = if untouched { snapshot.next_end } else { listed.unwrap_or(snapshot.next_end) };
+            logged = Logged::after(snapshot, sample.ends.as_deref(), untouched, config);
         }
         Self {
             index,
@@ -279,11 +295,14 @@ impl Boot {
             records_lost: 0,
             next_seq,
             extras: Vec::new(),
-            foreign_ends: 0,
+            others: Others::default(),
+            logged,
             untold: HashMap::new(),
             redialled: 0,
             returned: Returned::default(),
             fell_from: None,
+            renamed: 0,
+            open: (0, 0),
             reset: false,
             beyond: <(Persistent, Persistent)>::default(),
             skew: (u64::MAX, 0),
@@ -314,6 +333,7 @@ impl Boot {
         faults: &mut RecordFaults,
     ) -> Option<Reading> {
         self.samples += 1;
+        self.renamed += u64::from(sample.snapshot.backend_id != self.backend_id);
         self.draining |= sample.snapshot.draining;
         self.measure_skew(&sample);
         if let Some(rows) = sample.sessions.as_deref() {
@@ -360,6 +380,7 @@ impl Boot {
         }
         self.records_lost += end.seq - self.next_seq;
         self.next_seq = end.seq + 1;
+        self.logged.record(end, self.base.captured_us, config);
         let at_us = end.at_us.saturating_add_signed(-self.skew.1);
         if end.session_id.is_empty() {
             faults.empties += 1;
@@ -396,7 +417,7 @@ impl Boot {
         } else if self.ours_alone || config.is_ours(&end.client_ref) {
             faults.unknown.push(&end.session_id);
         } else if end.at_us > self.base.captured_us {
-            self.foreign_ends += 1;
+            self.others.ended(end.at_us);
         }
     }
 }

@@ -18,6 +18,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// More names than any fleet has: who tells of more invents them.
+const MAX_IDS: usize = 1 << 14;
+const OTHERS: &str = "(others)";
+
 /// Names of the backends, as their snapshots give them, and how many sessions were accepted under each.
 ///
 /// A name that two backends have, or had at different times, tells nothing: sessions accepted under it are never placed, and the verdict
@@ -34,6 +38,9 @@ impl Ids {
         if let Some(holders) = self.holders.get_mut(id) {
             return holders.insert(backend);
         }
+        if self.holders.len() >= MAX_IDS {
+            return false;
+        }
         self.holders.insert(id.to_owned(), BTreeSet::from([backend])).is_none()
     }
 
@@ -47,8 +54,10 @@ impl Ids {
     pub fn accepted(&mut self, id: &str) {
         if let Some(count) = self.accepted.get_mut(id) {
             *count += 1;
-        } else {
+        } else if self.accepted.len() < MAX_IDS {
             self.accepted.insert(id.to_owned(), 1);
+        } else {
+            *self.accepted.entry(OTHERS.to_owned()).or_default() += 1;
         }
     }
 

@@ -6,8 +6,9 @@ use proto::ids::PlanIndex;
 
 use super::{
     ages::GhostBook,
-    book::{Book, BootIndex},
+    book::{Book, BootIndex, MAX_BOOTS},
     boot::{Boot, Reading, Watch},
+    by_outcome,
     config::LedgerConfig,
     convergence::{Convergence, ConvergenceSample},
     disturbance::Weather,
@@ -15,6 +16,7 @@ use super::{
     funnel::Funnels,
     look,
     merge::{BackendKill, Merged, Merger, SourceId},
+    others,
     reconcile::{self, Bounds, Faults},
     retries::RetriedRow,
     session::Session,
@@ -26,6 +28,9 @@ use crate::{
     counters::{CounterSample, TotalsSample},
     plan::EndKind,
 };
+
+/// So many processes may follow each other at a backend without the plan's doing; more are not looked at, and each is a gap.
+const MAX_UNPLANNED: u64 = 100;
 
 /// Reconciles what the driver did with what the backends counted. Pure: time comes with the calls.
 #[derive(Debug)]
@@ -319,12 +324,16 @@ impl Ledger {
             }
             return self.kills.iter().any(|kill| kill.boot == boot.index && kill.gone_us.is_some()) && !self.book.open_towards(backend);
         }
-        let quiet_from = self.book.last_end_us(backend);
+        let (book, config) = (&self.book, &self.config);
+        let quiet_from = book.last_end_us(backend);
         let agrees = |at: &Reading| {
             let b = self.bounds(boot, at);
-            let live = b.live() + reconcile::foreign_live(boot, &b, at);
+            let foreign = others::live(boot, &b, at, config);
+            let listed = others::listed(boot, book, at, config).unwrap_or(u64::MAX);
+            let live = b.live() + foreign.0.min(listed);
             let all_logged = !boot.has_log || b.pending <= b.doubtful;
             at.asked_us > quiet_from
+                && at.open() <= foreign.1
                 && at.active.0 <= live as i64
                 && at.active.1 >= b.sure as i64
                 && b.overdue == 0
@@ -334,6 +343,12 @@ impl Ledger {
                 && (boot.ours_alone || self.names_from_us.is_none_or(|from_us| at.asked_us > from_us))
         };
         let two = [&boot.waiting, &boot.last].into_iter().all(|at| at.as_ref().is_some_and(agrees));
+        let told = |at: &Reading| {
+            // Without a log the numbers by outcome are all that tells of these.
+            let over = |s: &Session| s.over.is_some_and(|over| over.at_us < at.asked_us);
+            boot.complete_log() || by_outcome::untold(boot, book, at, config, over).is_empty()
+        };
+        let two = two && boot.logged.agrees() && boot.waiting.as_ref().is_some_and(told);
         two && boot.extras.is_empty() && self.waiting.iter().all(|sample| sample.backend != backend)
     }
 
@@ -373,11 +388,17 @@ impl Ledger {
     fn take(&mut self, sample: CounterSample) {
         let Some(watch) = self.watches.get_mut(sample.backend) else { return };
         let index = self.book.boot(&sample.snapshot.boot_id);
+        if !self.boots.contains_key(&index) && (watch.unplanned >= MAX_UNPLANNED || index >= MAX_BOOTS) {
+            watch.gaps += 1;
+            watch.last_gap = Some((sample.answered_at_us, "too many processes have answered there in turn".to_owned()));
+            return;
+        }
         watch.answered(sample.answered_at_us, &self.config);
         let before = watch.boots.last().copied().filter(|before| *before != index);
         if !self.boots.contains_key(&index) {
             if let Some(before) = watch.boots.last().and_then(|before| self.boots.get_mut(before)) {
                 before.replaced = before.killed_us.is_none();
+                watch.unplanned += u64::from(before.replaced);
             }
             let mut boot = Boot::new(index, watch.boots.is_empty(), &sample, &self.config, &self.book);
             boot.killed_us = self.kills.iter().find(|kill| kill.boot == index).map(|kill| kill.at_us);

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use agent_server::admin::wire::SessionJson;
 
 use super::{
-    boot::{Boot, Reading},
+    boot::{Boot, Reading, Watch},
+    by_outcome,
     finding::Names,
     keeper::Ledger,
-    reconcile,
+    others, reconcile,
     session::Session,
     verdict::{BackendVerdict, Confidence, Proof},
 };
@@ -32,6 +33,8 @@ pub(super) struct Last {
     /// Sums say so, which may hold others' sessions.
     pub(super) added_in_sums: bool,
     pub(super) log_mismatch: u64,
+    /// Ends that are in the counters or in the log only.
+    pub(super) unlike_log: u64,
     pub(super) rejected: u64,
     pub(super) unverified: Vec<String>,
     pub(super) backends: Vec<BackendVerdict>,
@@ -91,6 +94,47 @@ fn stale(ledger: &Ledger, boot: &Boot, at: &Reading) -> u64 {
     doubtful_rows(ledger, boot, at).into_iter().filter(late).count() as u64
 }
 
+/// What its own numbers say of each other, in whatever the run had to do with them.
+fn of_itself(boot: &Boot, (label, proof): (&str, Proof), out: &mut Last) {
+    match proof {
+        Proof::Sessions => {}
+        Proof::PartOfSessions => {
+            out.notes
+                .push(format!("{label}: {} end records were lost before they were read, so totals stand in for them", boot.records_lost));
+        }
+        Proof::Totals => out.notes.push(format!("{label}: it lists no ends, so only totals were checked")),
+    }
+    if boot.renamed > 0 {
+        out.unverified.push(format!("{label}: {} of its snapshots bore another backend id than its first one", boot.renamed));
+    }
+    let (wrong, unlike) = boot.logged.off();
+    if wrong > 0 {
+        out.wrong += wrong;
+        out.wrong_words.push(format!("{label}: its counters have {wrong} ends under other outcomes than its end log"));
+    }
+    out.unlike_log += unlike;
+    if boot.open.0 > 0 {
+        let (n, widest) = boot.open;
+        out.notes.push(format!(
+            "{label}: {n} of its {} snapshots were not exact, and left its count open by up to {widest} sessions",
+            boot.samples
+        ));
+    }
+}
+
+/// Ends that it told the driver of and has under no such outcome, beyond those that are missing for a known reason.
+fn untold(ledger: &Ledger, boot: &Boot, (at, watch): (&Reading, &Watch), known: u64, (label, out): (&str, &mut Last)) {
+    let over = |s: &Session| s.over.is_some_and(|o| watch.watched_us(o.at_us, at.asked_us) > reconcile::window_us(s, &ledger.config));
+    let untold = by_outcome::untold(boot, &ledger.book, at, &ledger.config, over);
+    let all: u64 = untold.iter().map(|(_, n)| n).sum();
+    let wrong = all.saturating_sub(known);
+    if wrong > 0 {
+        let words: Vec<_> = untold.iter().map(|(outcome, n)| format!("{n} as {outcome}")).collect();
+        out.wrong += wrong;
+        out.wrong_words.push(format!("{label}: ends that it told of are not in its counters, {}", words.join(", ")));
+    }
+}
+
 /// The last look at one boot.
 pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
     let Some(watch) = ledger.watches.get(boot.backend) else { return };
@@ -124,15 +168,12 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
         live: b.live(),
     });
     out.confidence(if proof == Proof::Sessions { Confidence::Exact } else { Confidence::Totals });
-    match proof {
-        Proof::Sessions => {}
-        Proof::PartOfSessions => {
-            out.notes
-                .push(format!("{label}: {} end records were lost before they were read, so totals stand in for them", boot.records_lost));
-        }
-        Proof::Totals => out.notes.push(format!("{label}: it lists no ends, so only totals were checked")),
-    }
+    of_itself(boot, (&label, proof), out);
     if boot.killed_us.is_some() || boot.replaced {
+        let room = boot.known.bounds.possible + others::live(boot, &boot.known.bounds, at, &ledger.config).1;
+        if proof != Proof::Sessions && at.open() > room {
+            out.unverified.push(format!("{label}: its last snapshot is not exact, and leaves its count open by {} sessions", at.open()));
+        }
         if boot.replaced {
             out.unverified.push(format!("{label}: it was replaced by another process on its own, and its last counts cannot be checked"));
         }
@@ -151,12 +192,20 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
     }
     let never_added = reconcile::never_added(boot, &b, at);
     let returned = boot.returned_at(at);
-    let foreign = reconcile::foreign_live(boot, &b, at).saturating_sub(stale(ledger, boot, at));
+    let (foreign_least, foreign_most) = others::live(boot, &b, at, &ledger.config);
+    let foreign = foreign_most.saturating_sub(others::unlisted(boot, at, &ledger.config)).saturating_sub(stale(ledger, boot, at));
     let (least, most) = (
         at.active.0 + boot.extras_before(at.asked_us.saturating_sub(ledger.config.grace_us)) as i64,
         at.active.1 + (boot.extras.len() as u64 + never_added) as i64,
     );
     let ghosts = (least - (b.possible + foreign + returned) as i64).max(0) as u64;
+    // Those that are known by name, as many of them as the count has room for.
+    let room = (most - (b.sure + foreign_least.min(foreign) + returned) as i64).max(0) as u64;
+    let ghosts = ghosts.max(room.min((missing.len() as u64).saturating_sub(never_added)));
+    unlisted(boot, at, (least, b.possible + boot.base.active + returned), (&label, out));
+    if at.open() > foreign_most {
+        out.unverified.push(format!("{label}: its last snapshot is not exact, and leaves its count open by {} sessions", at.open()));
+    }
     let pending = (least - ghosts as i64 - (b.live() + foreign + returned) as i64).max(0);
     if pending > 0 && ghosts == 0 {
         out.unverified.push(format!("{label}: it still counts {pending} ended sessions, and their detection windows were not over"));
@@ -168,6 +217,9 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
         out.added += at.started.saturating_sub(boot.base.started.1 + b.attempted + boot.returned.total());
     }
     out.log_mismatch += (missing.len() as u64).saturating_sub(ghosts + never_added);
+    if proof != Proof::Sessions && ledger.faults.wrong.total == 0 {
+        untold(ledger, boot, (at, watch), ghosts + never_added, (&label, out));
+    }
     if boot.base.active > 0 {
         out.confidence(Confidence::WithOtherTraffic);
         out.notes.push(format!("{label}: it had {} sessions of others before the run; the bounds are wider by so many", boot.base.active));
@@ -199,6 +251,23 @@ fn look_back(ledger: &Ledger, boot: &Boot, at: &Reading, missing: &[&Session], o
         out.added += known.added;
     }
     out.log_mismatch += (missing.len() as u64).saturating_sub(held + known.never_added);
+}
+
+/// Where nobody else is to be told from ours by a list, sessions beyond ours and those before the run may be anyone's.
+fn unlisted(boot: &Boot, at: &Reading, (least, allowed): (i64, u64), (label, out): (&str, &mut Last)) {
+    if boot.ours_alone || at.sessions.is_some() {
+        return;
+    }
+    out.confidence(Confidence::Totals);
+    out.cannot_see.push(format!(
+        "whose live sessions backend {} counts: it lists none, and one that came back, or was counted twice, looks like one of others",
+        boot.backend
+    ));
+    let beyond = least.saturating_sub(allowed as i64);
+    if beyond > 0 {
+        out.unverified
+            .push(format!("{label}: it counts {beyond} live sessions beyond those of this run, and lists none: they may be anyone's"));
+    }
 }
 
 fn name_ghosts(ledger: &Ledger, boot: &Boot, registry: Option<&[SessionJson]>, missing: &[&Session], ghosts: u64, out: &mut Last) {
@@ -271,13 +340,15 @@ pub(super) fn unseen(ledger: &Ledger, out: &mut Last) {
         out.notes.push(fault.clone());
         out.unverified.push(fault);
     }
-    let astray = |s: &&Session| {
-        let counted_by = s.accepted.as_ref().and_then(|a| ledger.boots.get(&a.boot)).map(|boot| boot.backend);
-        s.through_front() && s.backend().is_some() && counted_by.is_some_and(|by| s.backend() != Some(by))
-    };
-    let astray = ledger.book.sessions.values().filter(astray).count();
+    let astray = ledger.book.sessions.values().filter(|s| reconcile::is_astray(s, &ledger.boots)).count() as u64 + ledger.faults.astray;
     if astray > 0 {
-        let fault = format!("{astray} sessions were accepted under the id of one backend and by a process of another");
+        let fault = if ledger.config.front {
+            format!("{astray} sessions were accepted under the id of one backend and by a process of another")
+        } else {
+            format!(
+                "{astray} sessions were dialled at one backend and accepted by the process whose counters are read as another's: do `address` and `admin` belong together?"
+            )
+        };
         out.notes.push(fault.clone());
         out.unverified.push(fault);
     }

@@ -1,7 +1,7 @@
 //! What is wrong, by name: every root once, with its size and what follows from it.
 
 use super::{
-    finding::{DefectName, Finding},
+    finding::{DefectName, Finding, LISTED_IDS},
     keeper::Ledger,
     look::Last,
 };
@@ -52,7 +52,13 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
     }
     if faults.torn > 0 {
         let example = faults.torn_example.as_deref().unwrap_or_default();
-        let text = format!("{} snapshots labelled exact are no cut at one moment, the first at {example}", faults.torn);
+        let text = match faults.torn_open.min(faults.torn) {
+            0 => format!("{} snapshots labelled exact are no cut at one moment, the first at {example}", faults.torn),
+            open => format!(
+                "{} snapshots contradict themselves, {open} of them though they leave their count open, the first at {example}",
+                faults.torn
+            ),
+        };
         out.push(Finding::new(DefectName::TornSnapshot, faults.torn, text));
     }
     if faults.resets > 0 {
@@ -89,8 +95,18 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         let text = format!("{} sessions ended and are not counted any more, but the end log does not tell of them", last.log_mismatch);
         out.push(Finding::new(DefectName::EndLogMismatch, last.log_mismatch, text));
     }
+    if last.unlike_log > 0 {
+        let text = format!("{} ends are in the counters by outcome or in the end log, and not in both", last.unlike_log);
+        out.push(Finding::new(DefectName::EndLogMismatch, last.unlike_log, text));
+    }
     if !last.unverified.is_empty() {
-        out.push(Finding::new(DefectName::Unverified, last.unverified.len() as u64, last.unverified.join("; ")));
+        // A backend may have as many as it likes.
+        let mut words: Vec<_> = last.unverified.iter().take(LISTED_IDS).cloned().collect();
+        let more = last.unverified.len() - words.len();
+        if more > 0 {
+            words.push(format!("and {more} more"));
+        }
+        out.push(Finding::new(DefectName::Unverified, last.unverified.len() as u64, words.join("; ")));
     }
     out
 }

@@ -10,12 +10,13 @@ use proto::{frame::Outcome, ids::PlanIndex};
 use super::{
     book::Book,
     boot::{Boot, Known, OddRun, Reading, RecordFaults, Watch},
+    by_outcome,
     config::LedgerConfig,
     convergence::{Convergence, MadeEnd},
     drift::Off,
     entry::Finish,
     finding::Names,
-    outcome,
+    others, outcome,
     recent::HORIZON_US,
     session::{How, Over, Session},
     standstill::Standstills,
@@ -31,8 +32,10 @@ const AFTERLIFE_US: u64 = 60_000_000;
 pub struct Faults {
     /// From the end logs.
     pub records: RecordFaults,
-    /// Snapshots labelled exact that contradict themselves, or the samples before and after.
+    /// Snapshots that contradict themselves, or the samples before and after.
     pub torn: u64,
+    /// Of those: not labelled exact.
+    pub torn_open: u64,
     /// The first of them, in words.
     pub torn_example: Option<String>,
     /// Snapshots with a gauge below zero.
@@ -63,6 +66,8 @@ pub struct Faults {
     pub wrong: Names,
     /// Expected and counted outcome, how often.
     pub wrong_pairs: BTreeMap<String, u64>,
+    /// Folded sessions that were dialled at one backend and counted by another.
+    pub astray: u64,
     /// Numbers that only grow fell in a living process.
     pub resets: u64,
     /// The first of them, in words.
@@ -189,16 +194,6 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
     b
 }
 
-/// Sessions of other clients that a target shared with them may show.
-pub fn foreign_live(boot: &Boot, b: &Bounds, at: &Reading) -> u64 {
-    if boot.ours_alone {
-        return 0;
-    }
-    let ours = b.accepted + boot.returned.total();
-    let started = at.started.saturating_sub(boot.base.started.0).saturating_sub(ours);
-    (boot.base.active + started).saturating_sub(boot.foreign_ends)
-}
-
 /// Judges one sample. Gives how far its count is off as well, but for one that contradicts itself.
 pub(super) fn judge(
     book: &Book,
@@ -215,21 +210,24 @@ pub(super) fn judge(
     let extra = boot.extras_before(at.answered_us.saturating_add(config.grace_us));
     if let Some(why) = contradiction(&at, boot, extra + b.overdue + returned, faults) {
         torn(faults, boot, &why);
+        faults.torn_open += u64::from(!at.exact);
         // What it says of the sessions means nothing either; the next one is compared with the last good one, or a later torn one would hide.
-        if at.exact {
-            if let Some(last) = &mut boot.last
-                && at.runs_backwards(last)
-            {
-                boot.fell_from = Some((last.started, last.ended_sum()));
-                *last = at;
-            }
-            return (b, None);
+        if let Some(last) = &mut boot.last
+            && at.runs_backwards(last)
+        {
+            boot.fell_from = Some((last.started, last.ended_sum()));
+            *last = at;
         }
+        return (b, None);
+    }
+    if !at.exact {
+        boot.open = (boot.open.0 + 1, boot.open.1.max(at.open()));
     }
     if at.lowest < 0 {
         faults.negative += 1;
         faults.lowest = faults.lowest.min(at.lowest);
     }
+    by_outcome::judge(boot, &at, config);
     let never_added = never_added(boot, &b, &at);
     // What was subtracted, and is not in `started`, was not added, though it was never accepted.
     let unadded = if boot.reset { 0 } else { (boot.base.started.0 + b.accepted + b.unaccepted).saturating_sub(at.started) };
@@ -239,7 +237,7 @@ pub(super) fn judge(
         faults.short_samples += 1;
         faults.short_most = faults.short_most.max(missing);
     }
-    let foreign = foreign_live(boot, &b, &at);
+    let foreign = others::judge(boot, book, &b, &at, config);
     let allowed = b.possible + b.overdue + foreign + returned;
     let subtracted = boot.extras_before(at.asked_us.saturating_sub(config.grace_us));
     let excess = if b.untold { 0 } else { (at.active.0 + subtracted as i64 - allowed as i64).max(0) as u64 };
@@ -292,7 +290,7 @@ fn torn(faults: &mut Faults, boot: &Boot, why: &str) {
 /// How a snapshot contradicts itself or its predecessor, unless known faults of that size explain it.
 fn contradiction(at: &Reading, boot: &Boot, explained: u64, faults: &mut Faults) -> Option<String> {
     if !at.exact {
-        return (at.active.0 > at.active.1).then(|| format!("its interval {}..{} is empty", at.active.0, at.active.1));
+        return contradiction_of_open(at, boot, explained);
     }
     let (active, ended) = (at.active.0, at.ended_sum());
     let uneven = i128::from(at.started) - i128::from(active) - i128::from(ended);
@@ -313,6 +311,30 @@ fn contradiction(at: &Reading, boot: &Boot, explained: u64, faults: &mut Faults)
         faults.over_cap += 1;
     }
     None
+}
+
+/// The same of one that is not exact: whatever its interval, its sums lie in it, and what only grows does.
+fn contradiction_of_open(at: &Reading, boot: &Boot, explained: u64) -> Option<String> {
+    let (least, most) = at.active;
+    if least > most {
+        return Some(format!("its interval {least}..{most} is empty"));
+    }
+    let outside = |n: i128, slack: u128| {
+        let slack = i128::try_from(slack).unwrap_or(i128::MAX);
+        n < i128::from(least) - slack || n > i128::from(most) + slack
+    };
+    let ended = at.ended_sum();
+    if outside(i128::from(at.started) - i128::from(ended), u128::from(explained)) {
+        return Some(format!("started {} less ended {ended} is not within its interval {least}..{most}", at.started));
+    }
+    let last = boot.last.as_ref()?;
+    if at.runs_backwards(last) {
+        return Some("a counter that only grows is lower than before".to_owned());
+    }
+    // The phases are of another moment of the same look.
+    let moved = u128::from(at.started.saturating_sub(last.started)) + u128::from(ended.saturating_sub(last.ended_sum()));
+    outside(i128::from(at.phases), moved + u128::from(explained))
+        .then(|| format!("its phases sum to {}, which is not within its interval {least}..{most}", at.phases))
 }
 
 /// The session is in sums.
@@ -399,6 +421,13 @@ pub fn sweep(
         }
     }
     for index in done {
+        if let Some(session) = book.sessions.get(&index) {
+            faults.astray += u64::from(is_astray(session, boots));
+            let told = session.accepted.as_ref().map(|accepted| accepted.boot).zip(by_outcome::told(session, config));
+            if let Some((boot, outcome)) = told {
+                book.tell(boot, outcome);
+            }
+        }
         book.fold(index);
     }
     for index in unheard {
@@ -407,6 +436,12 @@ pub fn sweep(
     if !last {
         book.fold_strays(seen_us.saturating_sub(HORIZON_US));
     }
+}
+
+/// It was dialled at one backend, or accepted under the id of one, and the counters of another have it.
+pub(super) fn is_astray(session: &Session, boots: &BTreeMap<usize, Boot>) -> bool {
+    let counted_by = session.accepted.as_ref().and_then(|accepted| boots.get(&accepted.boot)).map(|boot| boot.backend);
+    session.backend().is_some_and(|at| counted_by.is_some_and(|by| by != at))
 }
 
 /// Another process has followed it, and its last sample is judged.

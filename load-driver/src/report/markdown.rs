@@ -300,8 +300,11 @@ fn convergence(s: &Summary) -> String {
     if made.peek().is_none() {
         return String::new();
     }
-    let notes: String = rows::convergence_notes(s).iter().map(|note| format!("\n{}\n", escape(note))).collect();
-    section("Convergence of the counters by kind of end", &format!("{}{notes}", table(rows::CONVERGENCE, made)))
+    let mut body = table(rows::CONVERGENCE, made);
+    for note in rows::convergence_notes(s) {
+        add!(body, "\n{}\n", escape(&note));
+    }
+    section("Convergence of the counters by kind of end", &body)
 }
 
 fn faults(s: &Summary) -> String {

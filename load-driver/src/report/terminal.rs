@@ -308,8 +308,11 @@ fn convergence(s: &Summary, style: Style) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let notes: String = rows::convergence_notes(s).iter().map(|note| format!("  {note}\n")).collect();
-    section(style, "convergence of the counters by kind of end", &format!("{}{notes}", table(&rows::CONVERGENCE, &rows)))
+    let mut body = Lines::default();
+    for note in rows::convergence_notes(s) {
+        body.line(format_args!("  {note}"));
+    }
+    section(style, "convergence of the counters by kind of end", &(table(&rows::CONVERGENCE, &rows) + &body.into_text()))
 }
 
 fn faults(all: &[FaultRow], style: Style) -> String {

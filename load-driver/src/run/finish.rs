@@ -40,7 +40,6 @@ pub(super) fn engine_options(profile: &Profile, shards: usize) -> EngineOptions 
             streams_per_connection: driver.streams_per_connection as usize,
             connect_timeout: driver.connect_timeout.0,
         },
-        ..EngineOptions::default()
     }
 }
 

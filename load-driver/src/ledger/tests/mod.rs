@@ -5,6 +5,7 @@ mod flat;
 mod fleet;
 mod funnel;
 mod gone;
+mod lies;
 mod network;
 mod resume;
 mod sim;

@@ -135,6 +135,10 @@ pub(super) struct World {
     pub(super) sums: Option<Shows>,
     /// Of its sums.
     pub(super) lie: Option<Lie>,
+    /// Sessions of other clients that come and go on the first backend.
+    pub(super) guests: usize,
+    /// What a look is turned into before the driver has it.
+    pub(super) disguise: Option<fn(&mut CounterSample)>,
 }
 
 impl World {
@@ -156,6 +160,8 @@ impl World {
             struck: 0,
             ids: |backend| format!("b{backend}"),
             sums: None,
+            guests: 0,
+            disguise: None,
             lie: None,
         }
     }
@@ -184,11 +190,22 @@ struct Whose {
     index: usize,
     /// It went on elsewhere.
     detour: bool,
+    /// Of another client.
+    guest: bool,
 }
 
 impl Whose {
     fn id(self) -> String {
-        format!("{}{}", if self.detour { "d" } else { "s" }, self.index)
+        let kind = match (self.detour, self.guest) {
+            (true, _) => "d",
+            (false, true) => "g",
+            (false, false) => "s",
+        };
+        format!("{kind}{}", self.index)
+    }
+
+    fn reference(self) -> String {
+        if self.guest { format!("guest-{}", self.index) } else { reference(self.index) }
     }
 }
 
@@ -244,6 +261,12 @@ impl World {
         let (mut steps, mut ops) = (Vec::new(), Vec::new());
         for (i, spec) in self.specs.iter().enumerate() {
             self.session(i, spec, &mut steps, &mut ops);
+        }
+        for index in 0..self.guests {
+            let whose = Whose { index, detour: false, guest: true };
+            let begin = self.unstopped(at(100) + index as u64 * 171 * MS);
+            ops.push((begin, 0, Op::Start(whose)));
+            ops.push((self.unstopped(begin + (50 + index as u64 * 97 % 1_300) * MS), 0, Op::End(whose, Outcome::Completed)));
         }
         if let Some((kill, comes_back)) = self.kill_backend {
             ops.push((at(kill), 0, Op::Boot(if comes_back { 2 } else { 0 })));
@@ -301,7 +324,7 @@ impl World {
             }
             Detour::Broken { counted } => {
                 if counted {
-                    let whose = Whose { index: i, detour: true };
+                    let whose = Whose { index: i, detour: true, guest: false };
                     serve_at(scheduled + news, elsewhere, Op::Start(whose));
                     serve_at(scheduled + news + 1 + spec.notice_ms * MS, elsewhere, Op::End(whose, Outcome::Cancelled));
                 }
@@ -321,7 +344,7 @@ impl World {
         // A front dials again by itself: the driver hears nothing of it.
         tell(if self.front { scheduled } else { begin }, dial(home));
         let mut serve = |at_us: u64, op: Op| serve_at(at_us, home, op);
-        let whose = Whose { index: i, detour: false };
+        let whose = Whose { index: i, detour: false, guest: false };
         match spec.fate {
             Fate::Rejected => {
                 serve(counted, Op::Reject(i));
@@ -418,7 +441,7 @@ impl World {
                 *server = Server { backend, boot, read, accumulator, strikes, ..Server::default() };
             }
             Op::Start(whose) => {
-                server.live.insert(whose.id(), reference(whose.index));
+                server.live.insert(whose.id(), whose.reference());
                 if !self.strikes(Defect::NeverAdded, server) {
                     server.started += 1;
                     server.active += 1;
@@ -444,17 +467,17 @@ impl World {
                 let wrong = abrupt && self.strikes(Defect::WrongOutcome, server);
                 let outcome = if wrong { Outcome::Completed } else { outcome };
                 for _ in 0..=u8::from(twice) {
-                    count(server, at_us, &whose.id(), &reference(whose.index), outcome);
+                    count(server, at_us, &whose.id(), &whose.reference(), outcome);
                 }
                 server.live.remove(&whose.id());
                 if abrupt && self.strikes(Defect::Resurrect, server) {
-                    server.live.insert(whose.id(), reference(whose.index));
+                    server.live.insert(whose.id(), whose.reference());
                     server.started += 1;
                     server.active += 1;
                 }
             }
             Op::Count(whose, outcome) => {
-                count(server, at_us, &whose.id(), &reference(whose.index), outcome);
+                count(server, at_us, &whose.id(), &whose.reference(), outcome);
                 server.live.remove(&whose.id());
             }
         }
@@ -501,7 +524,11 @@ impl World {
                 faults: BTreeMap::new(),
             },
             ends: None,
-            sessions: self.registry.then(|| server.live.iter().map(session).collect()),
+            sessions: self.registry.then(|| {
+                let others = (0..self.others).map(|n| (format!("o{n}"), format!("other-{n}"))).collect::<Vec<_>>();
+                let others = others.iter().map(|(id, client_ref)| session((id, client_ref))).collect::<Vec<_>>();
+                server.live.iter().map(session).chain(others).collect()
+            }),
         }
     }
 
@@ -639,6 +666,9 @@ impl World {
         sample.ends = self.log.then_some(ends);
         sample.snapshot.next_end = next_end;
         sample.sessions = sample.sessions.filter(|_| names);
+        if let Some(disguise) = self.disguise {
+            disguise(&mut sample);
+        }
         ledger.sample(sample);
     }
 }
@@ -658,15 +688,10 @@ impl World {
             }
         };
         match self.lie {
-            None => {}
             Some(Lie::NoEnds) => none(&mut counts),
             Some(Lie::FewerEnds) => counts.ended = counts.ended.map(|n| n * 9 / 10),
             Some(Lie::NoEndsAs(outcome)) => change(outcome, &|_| 0),
-            Some(Lie::EndsLate(until_ms)) => {
-                if at_ms < until_ms {
-                    none(&mut counts);
-                }
-            }
+            Some(Lie::EndsLate(until_ms)) if at_ms < until_ms => none(&mut counts),
             Some(Lie::EndsEarly) => counts.ended = Some(server.started + self.others),
             Some(Lie::GoodbyesTwice) => change(Outcome::Completed, &|n| 2 * n),
             Some(Lie::GoodbyesAsCancelled) => {
@@ -678,17 +703,12 @@ impl World {
             Some(Lie::Rejected(times)) => counts.rejected = counts.rejected.map(|n| n * times),
             Some(Lie::StartedTwice) => counts.started = counts.started.map(|n| 2 * n),
             Some(Lie::Below(by)) => counts.active -= by,
-            Some(Lie::FrozenAtZero(from_ms, to_ms)) => {
-                if (from_ms..to_ms).contains(&at_ms) {
-                    let frozen = server.frozen.get_or_insert(counts).clone();
-                    counts = Counts { active: 0, ..frozen };
-                }
+            Some(Lie::FrozenAtZero(from_ms, to_ms)) if (from_ms..to_ms).contains(&at_ms) => {
+                let frozen = server.frozen.get_or_insert(counts).clone();
+                counts = Counts { active: 0, ..frozen };
             }
-            Some(Lie::ZeroFor(ms)) => {
-                if at_ms % 2_500 < ms {
-                    counts.active = 0;
-                }
-            }
+            Some(Lie::ZeroFor(ms)) if at_ms % 2_500 < ms => counts.active = 0,
+            None | Some(Lie::EndsLate(_) | Lie::FrozenAtZero(..) | Lie::ZeroFor(_)) => {}
         }
         counts
     }

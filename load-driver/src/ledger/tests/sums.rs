@@ -188,7 +188,9 @@ fn too_few_live_sessions_show_whatever_the_other_numbers_do() {
     // For shorter than an end may take to be heard of, over and over.
     for (ms, longer_ms) in [(1_000, 2_000), (1_600, 1_000)] {
         let mut specs = mix(210);
-        specs.iter_mut().for_each(|spec| spec.life_ms += longer_ms);
+        for spec in &mut specs {
+            spec.life_ms += longer_ms;
+        }
         let short = lying_of(specs, Lie::ZeroFor(ms), everything(), false).verdict;
         assert!(matches!(names(&short).as_slice(), [(DefectName::FalseCapacity, n)] if *n > 1), "{ms} {:#?}", short.findings);
         assert!(short.drift[0].episodes > 1 && short.drift[0].false_capacity_seconds > 0.0, "{:?}", short.drift);

@@ -1,0 +1,175 @@
+//! Backends whose numbers contradict each other, their lists or their logs, and strangers about whom nothing is to be said.
+
+use proptest::prelude::*;
+
+use super::{
+    LONG_STOP, idle_sample, mix, names, silent,
+    sim::{Defect, Ran, World},
+    specs,
+};
+use crate::{
+    counters::CounterSample,
+    ledger::{BackendConfig, Confidence, DefectName, Judgement, Ledger, LedgerConfig},
+};
+
+fn shared(lie: fn(&mut CounterSample)) -> World {
+    World { fresh: false, disguise: Some(lie), ..World::of(mix(200)) }
+}
+
+/// Every session adds two and subtracts one.
+fn added_twice(sample: &mut CounterSample) {
+    let at = &mut sample.snapshot;
+    at.active += at.started as i64;
+    at.active_interval = (at.active, at.active);
+    *at.phases.entry("listening".to_owned()).or_default() += at.started as i64;
+    at.started *= 2;
+}
+
+/// The cut is honest, and is not said to be exact.
+fn open(sample: &mut CounterSample) {
+    sample.snapshot.exact = false;
+}
+
+fn started(ran: &Ran) -> u64 {
+    ran.verdict.funnels.total().established
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn strangers_who_come_and_go_are_not_held_against_a_clean_backend(
+        specs in specs(), log in any::<bool>(), registry in any::<bool>(), guests in 0..120_usize, others in 0..3_u64, exact in any::<bool>(),
+        stop in proptest::option::of((0..9_000_u64, LONG_STOP))
+    ) {
+        let disguise = (!exact).then_some(open as fn(&mut CounterSample));
+        let stopped = stop.map(|(from, long)| (from, from + long));
+        silent(&World { log, registry, guests, others, disguise, stopped, fresh: false, ..World::of(specs) })?;
+    }
+}
+
+#[test]
+fn a_session_that_was_added_twice_is_no_strangers() {
+    let ran = shared(added_twice).run();
+    assert_eq!(names(&ran.verdict), [(DefectName::Ghost, started(&ran))], "{:#?}", ran.verdict.findings);
+    // Without a list nobody can say whose they are.
+    let unlisted = World { registry: false, ..shared(added_twice) };
+    let twice = World { defect: Some((Defect::Resurrect, 0.5)), disguise: None, ..unlisted.clone() };
+    for world in [unlisted, twice] {
+        let ran = world.run();
+        assert_eq!((ran.verdict.judgement, names(&ran.verdict)), (Judgement::Unverified, vec![(DefectName::Unverified, 1)]));
+        assert!(ran.verdict.findings[0].evidence.contains("may be anyone's"), "{:#?}", ran.verdict.findings);
+        assert_eq!(ran.verdict.confidence, Some(Confidence::Totals));
+        assert!(ran.verdict.cannot_see[0].contains("came back"), "{:?}", ran.verdict.cannot_see);
+    }
+}
+
+#[test]
+fn a_list_without_those_that_are_counted_hides_nothing() {
+    let hidden = |sample: &mut CounterSample| sample.sessions = sample.sessions.take().map(|_| Vec::new());
+    let ran = World { defect: Some((Defect::Resurrect, 0.5)), ..shared(hidden) }.run();
+    assert_eq!(names(&ran.verdict), [(DefectName::Ghost, ran.strikes)], "{:#?}", ran.verdict.findings);
+}
+
+#[test]
+fn ends_under_other_outcomes_than_the_log_tells_are_misattributed() {
+    let drained = |sample: &mut CounterSample| {
+        let all = sample.snapshot.ended.values().sum();
+        sample.snapshot.ended = [("drained".to_owned(), all)].into();
+    };
+    for fresh in [true, false] {
+        let ran = World { fresh, ..shared(drained) }.run();
+        assert_eq!(names(&ran.verdict), [(DefectName::WrongOutcome, started(&ran))], "{:#?}", ran.verdict.findings);
+        // By what the backend itself told the driver: goodbyes, and deadlines of its own.
+        let ran = World { fresh, log: false, ..shared(drained) }.run();
+        let timeouts = ran.verdict.funnels.total().established - ran.goodbyes;
+        assert!(
+            matches!(names(&ran.verdict)[..], [(DefectName::WrongOutcome, n)] if (ran.goodbyes..=ran.goodbyes + timeouts).contains(&n))
+        );
+    }
+    let fewer = |sample: &mut CounterSample| {
+        let at = &mut sample.snapshot;
+        let hidden = at.ended.get("cancelled").copied().unwrap_or(0).min(3);
+        *at.ended.entry("cancelled".to_owned()).or_default() -= hidden;
+        at.started -= hidden;
+    };
+    let ran = shared(fewer).run();
+    assert!(ran.verdict.finding(DefectName::EndLogMismatch).is_some_and(|f| f.size == 3), "{:#?}", ran.verdict.findings);
+}
+
+#[test]
+fn a_snapshot_that_is_not_exact_is_held_to_all_that_does_not_depend_on_it() {
+    let stuck = |sample: &mut CounterSample| {
+        open(sample);
+        sample.snapshot.ended.clear();
+    };
+    let phases = |sample: &mut CounterSample| {
+        open(sample);
+        sample.snapshot.phases.insert("thinking".to_owned(), 999);
+    };
+    for lie in [stuck as fn(&mut CounterSample), phases] {
+        let ran = shared(lie).run();
+        assert!(ran.verdict.finding(DefectName::TornSnapshot).is_some_and(|f| f.size > 10), "{:#?}", ran.verdict.findings);
+    }
+    let back = |sample: &mut CounterSample| {
+        open(sample);
+        if (sample.snapshot.captured_at_us / 1_000_000).is_multiple_of(2) {
+            sample.snapshot.ended.values_mut().for_each(|n| *n = 0);
+        }
+    };
+    let ran = shared(back).run();
+    assert!(ran.verdict.finding(DefectName::CounterReset).is_some(), "{:#?}", ran.verdict.findings);
+}
+
+#[test]
+fn an_interval_that_tells_nothing_proves_nothing() {
+    let wide = |sample: &mut CounterSample| {
+        open(sample);
+        sample.snapshot.active_interval = (-100_000, 100_000);
+    };
+    for log in [true, false] {
+        let ran = World { log, ..shared(wide) }.run();
+        assert_eq!((ran.verdict.judgement, names(&ran.verdict)), (Judgement::Unverified, vec![(DefectName::Unverified, 1)]), "{log}");
+        assert!(ran.verdict.findings[0].evidence.contains("leaves its count open by 200000"), "{:#?}", ran.verdict.findings);
+        assert!(ran.verdict.notes.iter().any(|note| note.contains("were not exact")), "{:?}", ran.verdict.notes);
+    }
+    // What the log names is named all the same.
+    let ran = World { defect: Some((Defect::Ghost, 0.3)), ..shared(wide) }.run();
+    assert_eq!(names(&ran.verdict)[0], (DefectName::Ghost, ran.strikes), "{:#?}", ran.verdict.findings);
+}
+
+#[test]
+fn counters_of_another_backend_prove_nothing() {
+    let swapped = |sample: &mut CounterSample| sample.backend = 1 - sample.backend;
+    let ran = World { backends: 2, disguise: Some(swapped), ..World::of(mix(200)) }.run();
+    assert_eq!(
+        (ran.verdict.judgement, names(&ran.verdict)),
+        (Judgement::Unverified, vec![(DefectName::Unverified, 1)]),
+        "{:#?}",
+        ran.verdict
+    );
+    let words = format!("{} sessions were dialled at one backend", started(&ran));
+    assert!(ran.verdict.findings[0].evidence.starts_with(&words), "{:#?}", ran.verdict.findings);
+}
+
+#[test]
+fn a_backend_that_takes_a_new_name_at_every_look_is_no_pass_and_takes_no_memory() {
+    let mut ledger = Ledger::new(LedgerConfig::new("run", 0, vec![BackendConfig { watched: true, fresh: false }]));
+    for n in 0..3_000 {
+        ledger.sample(idle_sample(n * 250_000, &format!("boot-{n}")));
+    }
+    assert!(ledger.boots.len() <= 101, "{}", ledger.boots.len());
+    let verdict = ledger.verdict();
+    assert_eq!(verdict.judgement, Judgement::Unverified);
+    assert!(verdict.findings[0].evidence.len() < 4_000 && verdict.backends.len() <= 101, "{:#?}", verdict.findings);
+    assert!(verdict.notes.iter().any(|note| note.contains("too many processes")), "{:?}", verdict.notes);
+    let mut ledger = Ledger::new(LedgerConfig::new("run", 0, vec![BackendConfig { watched: true, fresh: false }]));
+    for n in 0..4 {
+        let mut sample = idle_sample(n * 250_000, "boot-1");
+        sample.snapshot.backend_id = format!("b{n}");
+        ledger.sample(sample);
+    }
+    let verdict = ledger.verdict();
+    assert_eq!(names(&verdict), [(DefectName::Unverified, 1)]);
+    assert!(verdict.findings[0].evidence.contains("3 of its snapshots bore another backend id"), "{:#?}", verdict.findings);
+}
