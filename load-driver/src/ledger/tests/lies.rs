@@ -87,14 +87,6 @@ fn ends_under_other_outcomes_than_the_log_tells_are_misattributed() {
             matches!(names(&ran.verdict)[..], [(DefectName::WrongOutcome, n)] if (ran.goodbyes..=ran.goodbyes + timeouts).contains(&n))
         );
     }
-    let fewer = |sample: &mut CounterSample| {
-        let at = &mut sample.snapshot;
-        let hidden = at.ended.get("cancelled").copied().unwrap_or(0).min(3);
-        *at.ended.entry("cancelled".to_owned()).or_default() -= hidden;
-        at.started -= hidden;
-    };
-    let ran = shared(fewer).run();
-    assert!(ran.verdict.finding(DefectName::EndLogMismatch).is_some_and(|f| f.size == 3), "{:#?}", ran.verdict.findings);
 }
 
 #[test]
@@ -113,7 +105,7 @@ fn a_snapshot_that_is_not_exact_is_held_to_all_that_does_not_depend_on_it() {
     }
     let back = |sample: &mut CounterSample| {
         open(sample);
-        if sample.snapshot.captured_at_us / 1_000_000 % 2 == 0 {
+        if (sample.snapshot.captured_at_us / 1_000_000).is_multiple_of(2) {
             sample.snapshot.ended.values_mut().for_each(|n| *n = 0);
         }
     };
