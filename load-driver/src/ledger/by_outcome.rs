@@ -45,6 +45,8 @@ pub(super) struct Logged {
     old: ByOutcome,
     /// The others: time by the backend's clock, and how.
     recent: VecDeque<(u64, usize)>,
+    /// The last look had not all that was logged before it; it may yet.
+    waits: bool,
     /// Counted under an outcome that the log does not tell of.
     wrong: Persistent,
     /// In the counters or in the log, and not in both.
@@ -83,9 +85,9 @@ impl Logged {
         (self.wrong.most, self.unlike.most)
     }
 
-    /// The last look showed nothing of that.
+    /// The last look showed nothing of that, and no end that it should have had is missing.
     pub(super) fn agrees(&self) -> bool {
-        self.wrong.recent.is_empty() && self.unlike.recent.is_empty()
+        self.wrong.recent.is_empty() && self.unlike.recent.is_empty() && !self.waits
     }
 }
 
@@ -102,6 +104,11 @@ pub(super) fn judge(boot: &mut Boot, at: &Reading, config: &LedgerConfig) {
     let mut most = logged.old;
     logged.recent.iter().for_each(|(_, kind)| most[*kind] += 1);
     let now = sorted(at.ended.iter().map(|(name, n)| (name.as_str(), *n)));
+    let logged_by = cut_us.saturating_add(config.grace_us);
+    let mut due = logged.old;
+    logged.recent.iter().filter(|(at_us, _)| *at_us <= logged_by).for_each(|(_, kind)| due[*kind] += 1);
+    let missing: u64 = (0..KINDS).map(|kind| due[kind].saturating_sub(now[kind].saturating_sub(base[kind]))).sum();
+    logged.waits = missing > logged.about;
     // By outcome: more and fewer than logged, and their sums.
     let (mut more, mut fewer, mut all, mut least) = (0, 0, 0_u64, 0_u64);
     for kind in 0..KINDS {

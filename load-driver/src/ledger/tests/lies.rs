@@ -87,6 +87,14 @@ fn ends_under_other_outcomes_than_the_log_tells_are_misattributed() {
             matches!(names(&ran.verdict)[..], [(DefectName::WrongOutcome, n)] if (ran.goodbyes..=ran.goodbyes + timeouts).contains(&n))
         );
     }
+    let fewer = |sample: &mut CounterSample| {
+        let at = &mut sample.snapshot;
+        let hidden = at.ended.get("cancelled").copied().unwrap_or(0).min(3);
+        *at.ended.entry("cancelled".to_owned()).or_default() -= hidden;
+        at.started -= hidden;
+    };
+    let ran = shared(fewer).run();
+    assert!(ran.verdict.finding(DefectName::EndLogMismatch).is_some_and(|f| f.size == 3), "{:#?}", ran.verdict.findings);
 }
 
 #[test]
