@@ -2,7 +2,7 @@
 //!
 //! Steps of sessions come from many shards and worker processes. [`merge`] puts them in order of time, [`book`] keeps every session
 //! from scheduled to ended, [`funnel`] counts how far they came, [`boot`] takes in what one backend process says, [`reconcile`] judges each of its samples against the
-//! book at that time, with what [`others`] leave room for and how [`outcomes`] add up, [`totals`] does the same with sums that name no session, [`convergence`] tells how long the counters took to follow a forced end, [`drift`] how far they were off
+//! book at that time, with what `others` leave room for and how `by_outcome` add up, [`totals`] does the same with sums that name no session, [`convergence`] tells how long the counters took to follow a forced end, [`drift`] how far they were off
 //! and for how long, [`ages`] how old their ghosts got, and [`verdict`] names what is wrong.
 //! [`Ledger`] ties them together. All of it is pure: time comes with the calls, and the same calls give the same verdict.
 //!

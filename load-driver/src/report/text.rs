@@ -136,7 +136,7 @@ pub fn column(head: &str) -> (&str, bool) {
     head.strip_prefix('<').map_or((head, false), |head| (head, true))
 }
 
-/// Indented columns, the first and those of words ([`column`]) to the left and the others to the right; no trailing space. Cells must be plain text.
+/// Indented columns, the first and those of words ([`column()`]) to the left and the others to the right; no trailing space. Cells must be plain text.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let columns = head.len();
     let (head, words): (Vec<&str>, Vec<bool>) = head.iter().map(|head| column(head)).unzip();
