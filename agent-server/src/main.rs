@@ -5,10 +5,6 @@ use std::process::ExitCode;
 use agent_server::serve::{ServeArgs, run};
 use clap::{Parser, Subcommand};
 
-#[cfg(feature = "mimalloc")]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// A mock real-time voice agent backend with exact session accounting
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 120)]

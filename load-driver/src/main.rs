@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-#[cfg(feature = "mimalloc")]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     load_driver::cli::main()
 }

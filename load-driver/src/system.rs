@@ -178,11 +178,21 @@ pub struct Saturation {
     pub reasons: Vec<String>,
 }
 
+impl Saturation {
+    /// So many sessions were not dialled because the driver may open no more files.
+    pub fn out_of_files(&mut self, dials: u64) {
+        self.saturated = true;
+        self.reasons.push(format!("{dials} sessions found no file descriptor left (ulimit -n)"));
+    }
+}
+
 /// Judges the driver. `lag` is `schedule_lag` without the warm-up, `track` the driver's own process without it.
 ///
 /// Saturated is a driver that either
 /// - sent late: the 99th percentile of `schedule_lag` over at least [`MIN_LAG_SAMPLES`] frames is above the limit, or
 /// - had no CPU left: it used [`CPU_SHARE`] of its cores over [`SUSTAINED_S`] seconds, so that what it received waited for it.
+///
+/// What it could not dial, the ledger tells ([`Saturation::out_of_files`]).
 ///
 /// A driver that sends nothing and uses no CPU is neither: an idle run is never saturated.
 pub fn judge(lag: Option<&Histogram<u64>>, track: &ProcessTrack, limits: SaturationLimits) -> Saturation {

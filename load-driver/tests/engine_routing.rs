@@ -83,10 +83,12 @@ impl Heard {
             EngineEvent::Done { .. } => self.done += 1,
             EngineEvent::Fatal { message } => panic!("{message}"),
             EngineEvent::Ready
+            | EngineEvent::StoodStill { .. }
             | EngineEvent::Struck { .. }
             | EngineEvent::Storm { .. }
             | EngineEvent::Said { .. }
             | EngineEvent::Interval(_)
+            | EngineEvent::StoodStill { .. }
             | EngineEvent::Voice(_) => {}
         }
     }

@@ -41,6 +41,7 @@ impl Heard {
         match event {
             EngineEvent::Struck { .. }
             | EngineEvent::Storm { .. }
+            | EngineEvent::StoodStill { .. }
             | EngineEvent::Ready
             | EngineEvent::Said { .. }
             | EngineEvent::Voice(_) => {}

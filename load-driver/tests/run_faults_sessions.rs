@@ -125,3 +125,32 @@ fn a_storm_after_the_death_of_the_backend_comes_back_when_the_backend_does() {
     // A try that fails is no session that fails.
     assert_eq!(done.at("/errors").get("connection_refused"), None, "{}", done.shown());
 }
+
+/// Each takes a file descriptor: those of backends that have found out are given back, and none is kept to the end of a night.
+#[test]
+fn silent_sockets_are_let_go_once_their_backend_has_found_out() {
+    let profile = "
+name: silent
+target: embedded
+server: {keepalive_interval: 500ms, keepalive_timeout: 500ms}
+counters: {window: 3s, half_open_window: 8s, settle: 10s}
+driver: {max_schedule_lag: 30s}
+defaults:
+  executor: constant-sessions
+  sessions: 15
+  duration: 15s
+  session_length: 300ms
+  end: half_open
+  conversations: [{turns: [{wait: 10s}]}]
+scenarios:
+  grpc: {protocol: grpc}
+  websocket: {protocol: websocket}
+";
+    let done = Run::of(profile).finish().exits(0);
+    let silent = killed(&done, "half_open");
+    assert!(silent > 200, "{}", done.shown());
+    let rows = done.at("/leaks").as_array().expect("a list");
+    let row = rows.iter().find(|row| row["process"] == "driver" && row["what"] == "fds").expect("a row");
+    // What is silent now, and what every driver has.
+    assert!(row["last"].as_f64() < Some(silent as f64 / 2.0), "{row} of {silent}");
+}

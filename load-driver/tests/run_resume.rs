@@ -145,6 +145,8 @@ fn embedded_backends_die_with_their_driver_and_fresh_ones_are_started() {
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("fresh ones were started"), "{text}");
     let summary = json(&folder.join("summary.json")).expect("a summary");
+    assert!(summary.pointer("/segments/0/unseen_sessions").is_some_and(Value::is_null), "nobody is left to tell: {text}");
+    assert!(text.contains("how many were begun after its last checkpoint is not known"), "{text}");
     assert_eq!(summary["funnel"]["failed"], 0);
 }
 

@@ -43,10 +43,11 @@ class Action:
         self.action = yaml.safe_load((ROOT / "action.yml").read_text())
         self.program = program
 
-    def run(self, folder, **inputs):
+    def run(self, folder, event=None, **inputs):
         values = {f"inputs.{name}": of.get("default", "") for name, of in self.action["inputs"].items()}
         values |= {f"inputs.{name}": text for name, text in {"path": self.program, **inputs}.items()}
-        values["github.action_path"] = str(ROOT)
+        values |= {"github.action_path": str(ROOT), "github.event.repository.default_branch": "main"}
+        event, ref = event or ("pull_request", "refs/pull/1/merge")
         page, output = folder / "page.md", folder / "output"
         page.touch()
         code, log = 0, ""
@@ -57,6 +58,7 @@ class Action:
             check("${{" not in step["run"], "no expression is part of a script")
             environment = {name: self.fill(text, values) for name, text in step.get("env", {}).items()}
             environment |= {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(page), "GITHUB_OUTPUT": str(output)}
+            environment |= {"GITHUB_EVENT_NAME": event, "GITHUB_REF": ref}
             plain = {name: text for name, text in os.environ.items() if not name.startswith(("GITHUB_", "LOAD_DRIVER", "INPUT_"))}
             # As the runner starts `shell: bash`.
             command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
@@ -106,6 +108,32 @@ def action(program):
         _, summary, _ = results(folder, outputs)
         check(summary["comparison"]["baseline"]["run_id"] in str(files), "the baseline is compared with")
 
+        # The profile changes: its load is not the baseline's any more.
+        changed = {"profile": "a profile.yaml", "args": "--set scenarios.talk.sessions=2", "baseline": str(files)}
+        main = "refs/heads/main"
+        for event in [None, ("pull_request_target", main), ("workflow_run", main), ("push", "refs/heads/topic")]:
+            code, log, outputs, _ = runner.run(folder, event, **changed)
+            check(code == 104 and outputs["results"] == "" and "nothing could be compared with it" in log, f"{event} fails and says so: {log}")
+        for event in [("push", main), ("workflow_dispatch", main)]:
+            code, log, outputs, _ = runner.run(folder, event, **changed)
+            check(code == 0 and outputs["exit-code"] == "0", f"the default branch goes on after {event}: {log}")
+            check("scenarios.talk" in log and "::warning title=load-driver::the run cannot be compared" in log, f"and says so: {log}")
+            check(results(folder, outputs)[1].get("comparison") is None, "such a run claims no comparison")
+        for wrong in [{"profile": "none.yaml"}, {"tolerance": "much"}, {"args": "--no-such-flag"}]:
+            code, log, _, _ = runner.run(folder, ("push", main), **changed | wrong)
+            check(code == 104 and "::warning" not in log, f"what is wrong otherwise stays wrong: {log}")
+        code, log, _, _ = runner.run(folder, ("push", main), **changed | {"args": changed["args"] + " --set thresholds.turn_response=['p(50)<1']"})
+        check(code == 99, f"and a bad run is no baseline: {log}")
+        # Nothing but the same load can be worse: the default branch stays red until somebody says that it is meant.
+        same = {"profile": "a profile.yaml", "args": "--seed 7 --set scenarios.talk.sessions=3", "baseline": str(files), "tolerance": "0%"}
+        code, log, _, _ = runner.run(folder, ("push", main), **same)
+        check(code == 99, f"so short a run decides nothing, which is no pass: {log}")
+        code, log, outputs, _ = runner.run(folder, **same, **{"new-baseline": "true"})
+        check(code == 0 and "::warning title=load-driver::a new baseline is asked for" in log, f"a new baseline can be asked for: {log}")
+        check(results(folder, outputs)[1].get("comparison") is None, "and is compared with nothing")
+        code, log, _, _ = runner.run(folder, **same, **{"new-baseline": "perhaps"})
+        check(code == 104 and "::error title=load-driver::the input `new-baseline`" in log, f"in one of two words: {log}")
+
         spy = folder / "spy"
         code, log, _, _ = runner.run(folder, profile=f"x; touch {spy}", args=f"$(touch {spy}) `touch {spy}` ; touch {spy}")
         check(code == 104 and not spy.exists(), f"inputs are never run: {log}")
@@ -136,8 +164,21 @@ def gitlab(program):
         kept = (folder / "load-driver-baseline/summary.json").read_text()
         ran = run(CI_COMMIT_BRANCH="topic", CI_DEFAULT_BRANCH="main", LOAD_DRIVER_ARGS="--set thresholds.turn_response=['p(50)<1']")
         check(ran.returncode == 99, f"a failed run fails the job: {ran.stdout}{ran.stderr}")
-        check((folder / "load-driver-baseline/summary.json").read_text() == kept, "and is no baseline")
-
+        changed = {"CI_DEFAULT_BRANCH": "main", "LOAD_DRIVER_ARGS": "--set scenarios.talk.sessions=3"}
+        ran = run(CI_MERGE_REQUEST_IID="1", **changed)
+        check(ran.returncode == 104 and "nothing could be compared" in ran.stderr, f"nor can a merge request of another load: {ran.stderr}")
+        ran = run(CI_COMMIT_BRANCH="main", **changed | {"LOAD_DRIVER_ARGS": "--no-such-flag"})
+        check(ran.returncode == 104 and "WARNING" not in ran.stdout, f"what is wrong otherwise stays wrong: {ran.stdout}")
+        ran = run(CI_MERGE_REQUEST_IID="1", LOAD_DRIVER_NEW_BASELINE="true", **changed)
+        check(ran.returncode == 0 and "a new baseline is asked for" in ran.stdout, f"unless it is meant: {ran.stdout}{ran.stderr}")
+        check((folder / "load-driver-baseline/summary.json").read_text() == kept, "none of these is a baseline")
+        ran = run(CI_COMMIT_BRANCH="main", **changed)
+        check(ran.returncode == 0 and "WARNING: the run cannot be compared" in ran.stdout, f"the default branch goes on: {ran.stdout}{ran.stderr}")
+        now = json.loads((folder / "load-driver-baseline/summary.json").read_text())
+        check(now["resolved_profile"]["scenarios"]["talk"]["sessions"] == 3, "with a new baseline")
+        ran = run(LOAD_DRIVER="", LOAD_DRIVER_SOURCES="")
+        check(ran.returncode == 104 and "neither LOAD_DRIVER" in ran.stdout, f"no program is said: {ran.stdout}")
+        check([name for name in yaml.safe_load((ROOT / "gitlab-ci.yml").read_text()) if not name.startswith(".")] == [], "to include it starts nothing")
 
 program = shutil.which(sys.argv[1])
 if not program:

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -88,6 +89,14 @@ impl Parked {
             Self::Tcp(stream) => Wire::Tcp(TcpStream::from_std(stream)?),
             Self::Simulated(stream) => Wire::Simulated(stream),
         })
+    }
+
+    /// The other side has closed, or reset, or its machine has given the connection up, whatever waits to be read. Of a simulation's nobody knows.
+    pub fn peer_is_gone(&self) -> bool {
+        let Self::Tcp(stream) = self else { return false };
+        let mut asked = [PollFd::new(stream, PollFlags::RDHUP)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut asked, Some(&at_once)).is_ok_and(|ready| ready > 0)
     }
 
     /// RST.

@@ -185,7 +185,11 @@ pub fn describe(balance: &Balance) -> String {
         shares.push("...".to_owned());
     }
     let mut line = |text: std::fmt::Arguments<'_>| _ = writeln!(out, "  {text}");
-    line(format_args!("assigned {}: {}", text::count(balance.assignments), shares.join(" ")));
+    if balance.assignments == 0 {
+        line(format_args!("assigned 0: nobody had to choose a backend"));
+    } else {
+        line(format_args!("assigned {}: {}", text::count(balance.assignments), shares.join(" ")));
+    }
     line(format_args!(
         "to an overloaded backend {}, avoidable {}; herd {} ({} of what was offered); age of reports p50 {} ms, p99 {} ms",
         cell("overload_rate"),

@@ -438,3 +438,11 @@ fn a_million_sessions_cost_little() {
     let balance = book.close(Micros(100_000_000), 0);
     assert_eq!((balance.assignments, balance.herd), (1_000_000, 10));
 }
+
+#[test]
+fn where_nobody_chose_a_backend_that_is_said() {
+    let mut balance = Balance { assigned: vec![0, 0], ..Balance::default() };
+    assert!(describe(&balance).contains("assigned 0: nobody had to choose a backend\n"), "{}", describe(&balance));
+    (balance.assigned, balance.assignments) = (vec![1, 3], 4);
+    assert!(describe(&balance).contains("assigned 4: 25.0% 75.0%\n"), "{}", describe(&balance));
+}

@@ -7,7 +7,7 @@ use crate::{
     counters::Shows,
     plan::{Outline, Plan},
     profile::{CounterKind, Counters, Loaded, Override, Source, open},
-    run::{ReachArgs, reach, thresholds},
+    run::{ReachArgs, reach, remote, thresholds},
 };
 
 /// The resolved profile as YAML (it can be run as it stands), then the planned arrivals as comments.
@@ -76,6 +76,9 @@ fn summary(loaded: &Loaded, plan: &Plan) -> String {
     for line in reach::describe(loaded) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{line}");
+    }
+    for line in remote::asks(profile, plan) {
+        _ = writeln!(text, "{line}");
     }
     if loaded.check_live().is_err() {
         text.push_str("these are too many for `run`: `simulate` takes them\n");

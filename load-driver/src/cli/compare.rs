@@ -29,7 +29,7 @@ pub struct CompareArgs {
 /// How a comparison is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Format {
-    /// For people at a terminal; figures without a difference are counted only.
+    /// For people at a terminal; figures that show no difference, or can show none, are counted only.
     #[default]
     Terminal,
     /// For people at a page.
@@ -49,7 +49,7 @@ pub fn compare(args: &CompareArgs) -> ExitCode {
     let compared = compare::compare(&baseline, &current, args.matters.into());
     let style = Style::detect(std::io::stdout().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
     let mut text = match args.format {
-        Format::Terminal => comparison::render(&compared, style, false),
+        Format::Terminal => comparison::render(&compared, style),
         Format::Markdown => markdown::render_comparison(&compared),
         Format::Json => match serde_json::to_string_pretty(&compared) {
             Ok(text) => text + "\n",

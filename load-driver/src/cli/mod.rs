@@ -115,9 +115,7 @@ pub fn main() -> ExitCode {
     match cli.command {
         Command::Run(args) => {
             log_to_stderr();
-            for flag in args.reach.shown_secrets() {
-                tracing::warn!("{flag} shows a secret in the list of processes: write ${{NAME}}, an environment variable, in its place");
-            }
+            warn_of_secrets(&args.reach, args.target.as_deref(), &args.set);
             match run::run(&args) {
                 Ok(exit) => exit.into(),
                 Err(error) => fail(&error.to_string(), error.exit),
@@ -125,15 +123,20 @@ pub fn main() -> ExitCode {
         }
         Command::Resume(args) => {
             log_to_stderr();
+            warn_of_secrets(&args.reach, args.target.as_deref(), &[]);
             match run::resume(&args) {
                 Ok(exit) => exit.into(),
                 Err(error) => fail(&error.to_string(), error.exit),
             }
         }
-        Command::Check { profile, set, target, seed, reach } => match run::overrides(&set, target.as_deref(), seed.as_deref()) {
-            Ok(overrides) => check::check_with(&Source::of(&profile), &overrides, &reach).print(),
-            Err(error) => Printed::invalid(&error).print(),
-        },
+        Command::Check { profile, set, target, seed, reach } => {
+            log_to_stderr();
+            warn_of_secrets(&reach, target.as_deref(), &set);
+            match run::overrides(&set, target.as_deref(), seed.as_deref()) {
+                Ok(overrides) => check::check_with(&Source::of(&profile), &overrides, &reach).print(),
+                Err(error) => Printed::invalid(&error).print(),
+            }
+        }
         Command::Simulate(args) => simulate::simulate(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Report(args) => report::report(&args),
@@ -154,6 +157,18 @@ pub fn main() -> ExitCode {
                 Err(error) => fail(&format!("{error:#}"), Exit::InternalFault),
             }
         }
+    }
+}
+
+/// Everybody on this machine can read the arguments of a process.
+fn warn_of_secrets(reach: &run::ReachArgs, target: Option<&str>, set: &[String]) {
+    for flag in reach.shown_secrets() {
+        tracing::warn!("{flag} shows a secret in the list of processes: write ${{NAME}}, an environment variable, in its place");
+    }
+    for flag in run::reach::other_shown_secrets(target, set) {
+        tracing::warn!(
+            "{flag} shows a secret in the list of processes: give it by --query or --header, with ${{NAME}}, an environment variable, in its place"
+        );
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
         variables::{environment, expand},
     },
     profile::{TargetUrl, encoded, read_at},
-    transport::{Net, TlsClient, TlsHost, given_headers},
+    transport::{Net, TlsClient, TlsHost, cause::chain, given_headers},
 };
 
 const MAX_BODY: usize = 16 << 20;
@@ -95,14 +95,15 @@ impl Client {
             path: shown.to_owned(),
             reason: format!("it cannot be asked for: {error}"),
         })?;
-        self.send.ready().await.map_err(|error| broken(error.to_string()))?;
-        let response = self.send.send_request(request).await.map_err(|error| broken(error.to_string()))?;
+        // What the peer did not like is further down: an alert of TLS, for one.
+        self.send.ready().await.map_err(|error| broken(chain(&error)))?;
+        let response = self.send.send_request(request).await.map_err(|error| broken(chain(&error)))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_BODY).collect().await.map_err(|error| {
             if error.is::<LengthLimitError>() {
                 CounterError::TooLarge { address: self.address.clone(), path: shown.to_owned(), limit: MAX_BODY }
             } else {
-                broken(error.to_string())
+                broken(chain(&*error))
             }
         })?;
         Ok((status, body.to_bytes()))

@@ -51,8 +51,12 @@ impl Shows {
         if self.started {
             all.push(if self.other_traffic { "sessions never added" } else { "sessions never added, or added too often" }.to_owned());
         }
-        if self.ended && !self.other_traffic {
-            all.push("ends that were counted too often".to_owned());
+        if self.ended {
+            all.push(if self.other_traffic { "ends that were not counted" } else { "ends that were not counted, or too often" }.to_owned());
+        }
+        if self.rejected {
+            let what = if self.other_traffic { "refusals that were not counted" } else { "refusals that were not counted, or too often" };
+            all.push(what.to_owned());
         }
         if self.outcomes.contains(&Outcome::Completed) && !self.other_traffic {
             all.push("goodbyes counted under another outcome, and other ends as goodbyes".to_owned());
@@ -88,8 +92,14 @@ impl Shows {
         if self.started || self.ended {
             all.push("whether its numbers are of one instant: each is held against the ledger by itself".to_owned());
         }
-        let blind = self.interval.0 + self.max_age.0;
-        all.push(format!("what lasted less than {} ms", blind.as_millis()));
+        if !self.outcomes.is_empty() && self.outcomes.len() < Outcome::ALL.len() && !self.other_traffic {
+            all.push("whether ends were counted that may have had an outcome without a place".to_owned());
+        }
+        let blind = (self.interval.0 + self.max_age.0).as_millis();
+        all.push(format!(
+            "what lasted less than {blind} ms; of too few live sessions: less than {} ms, or than 2000 ms if they ended soon after",
+            blind.max(500)
+        ));
         all
     }
 }

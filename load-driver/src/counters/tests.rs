@@ -41,6 +41,20 @@ pub(super) async fn server(answer: Answer) -> SocketAddr {
     address
 }
 
+/// What broke a connection is told to the end: a peer that wants another certificate says so there.
+#[tokio::test]
+async fn a_broken_connection_says_what_broke_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (socket, _) = listener.accept().await.unwrap();
+        socket.readable().await.unwrap();
+        socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
+    });
+    let error = source(address).poll(false).await.unwrap_err().to_string();
+    assert!(error.contains("reset by peer"), "{error}");
+}
+
 struct Looks(AgentServerSource);
 
 impl Looks {

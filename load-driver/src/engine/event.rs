@@ -45,6 +45,15 @@ pub enum EngineEvent {
         /// Unix microseconds and what happened, in order of time within the shard.
         steps: Vec<(u64, StormStep)>,
     },
+    /// A shard did nothing between these two moments (unix microseconds). Comes before a watermark of the second of them.
+    StoodStill {
+        /// Shard.
+        shard: usize,
+        /// When it was last seen to be on time.
+        from_us: u64,
+        /// When it went on.
+        to_us: u64,
+    },
     /// A worker has its plan and waits for the start of the run.
     Ready,
     /// The shard is done: every lane is over, every session ended.

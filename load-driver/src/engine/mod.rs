@@ -4,7 +4,7 @@
 //! due and writes what they say at once; one task a session reads. Shards share nothing but the plan, the targets, the router where there
 //! is one, and a channel to the controller, which they never wait for: what does not fit goes with the next batch.
 
-use std::{io, sync::Arc, thread, time::Duration};
+use std::{io, sync::Arc, thread};
 
 use agent_server::runtime::clock::Clock;
 use proto::time::Micros;
@@ -39,8 +39,6 @@ pub struct EngineOptions {
     pub shards: usize,
     /// Dials that a shard has under way at once; further sessions wait, and their wait shows in what is measured from the schedule.
     pub handshakes: usize,
-    /// Silent sockets are reset after so long; none holds them until the engine is joined.
-    pub half_open_hold: Option<Duration>,
     /// The target is a balancer: which backend gets a session is not known here before it says so itself.
     pub front: bool,
     /// How to dial.
@@ -49,7 +47,7 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { shards: 1, handshakes: 256, half_open_hold: None, front: false, transport: TransportOptions::default() }
+        Self { shards: 1, handshakes: 256, front: false, transport: TransportOptions::default() }
     }
 }
 

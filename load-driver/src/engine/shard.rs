@@ -148,10 +148,10 @@ fn tell(core: &mut Core, reasons: &Reasons, events: &Sender<EngineEvent>) -> Res
             Err(TrySendError::Closed(())) => return Err(()),
         }
     }
-    while core.strikes_due() {
+    while core.news_due() {
         match events.try_reserve() {
             Ok(place) => {
-                if let Some(event) = core.take_strikes() {
+                if let Some(event) = core.take_news() {
                     place.send(event);
                 }
             }
@@ -180,17 +180,18 @@ async fn settle(core: &RefCell<Core>, clock: Clock) {
     let until = clock.now() + CLOSE_BOUND + IDLE;
     while Rc::strong_count(&core.borrow().tasks) > 1 && clock.now() < until {
         tokio::time::sleep(Duration::from_millis(1)).await;
+        core.borrow_mut().idle();
     }
 }
 
 async fn send_all(core: &RefCell<Core>, reasons: &Reasons, events: &Sender<EngineEvent>, shard: usize) {
     let said = reasons.any().then(|| EngineEvent::Said { reasons: reasons.take() });
-    let strikes: Vec<EngineEvent> = std::iter::from_fn(|| core.borrow_mut().take_strikes()).collect();
+    let news: Vec<EngineEvent> = std::iter::from_fn(|| core.borrow_mut().take_news()).collect();
     let last = {
         let mut core = core.borrow_mut();
         [core.take_voice(), core.take_interval(), core.take_ledger(), EngineEvent::Done { shard }]
     };
-    for event in said.into_iter().chain(strikes).chain(last) {
+    for event in said.into_iter().chain(news).chain(last) {
         // A controller that is gone does not want them.
         let _ = events.send(event).await;
     }

@@ -55,6 +55,7 @@ enum Head {
     Said { reasons: Vec<(About, String)> },
     Struck { fault: u16, sessions: u64 },
     Storm { fault: u16, steps: Vec<(u64, StormStep)> },
+    StoodStill { shard: usize, from_us: u64, to_us: u64 },
     Ready,
     Done { shard: usize },
     Fatal { message: String },
@@ -92,6 +93,7 @@ pub fn write_event(out: &mut impl Write, event: EngineEvent) -> Result<(), WireE
         EngineEvent::Said { reasons } => Head::Said { reasons },
         EngineEvent::Struck { fault, sessions } => Head::Struck { fault, sessions },
         EngineEvent::Storm { fault, steps } => Head::Storm { fault, steps },
+        EngineEvent::StoodStill { shard, from_us, to_us } => Head::StoodStill { shard, from_us, to_us },
         EngineEvent::Ready => Head::Ready,
         EngineEvent::Done { shard } => Head::Done { shard },
         EngineEvent::Fatal { message } => Head::Fatal { message },
@@ -164,6 +166,7 @@ fn parse(frame: &[u8]) -> Result<EngineEvent, WireError> {
         Head::Said { reasons } => EngineEvent::Said { reasons },
         Head::Struck { fault, sessions } => EngineEvent::Struck { fault, sessions },
         Head::Storm { fault, steps } => EngineEvent::Storm { fault, steps },
+        Head::StoodStill { shard, from_us, to_us } => EngineEvent::StoodStill { shard, from_us, to_us },
         Head::Ready => EngineEvent::Ready,
         Head::Done { shard } => EngineEvent::Done { shard },
         Head::Fatal { message } => EngineEvent::Fatal { message },
@@ -327,6 +330,8 @@ mod tests {
         assert_eq!(*read, steps);
         let read = round(EngineEvent::Struck { fault: 9, sessions: 4 });
         assert!(matches!(&read[..], [EngineEvent::Struck { fault: 9, sessions: 4 }]), "{read:?}");
+        let read = round(EngineEvent::StoodStill { shard: 1, from_us: 5, to_us: 8 });
+        assert!(matches!(&read[..], [EngineEvent::StoodStill { shard: 1, from_us: 5, to_us: 8 }]), "{read:?}");
     }
 
     #[test]

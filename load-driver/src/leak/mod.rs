@@ -27,6 +27,8 @@ pub use self::{
 pub const MAX_BLOCKS: usize = 240;
 /// With fewer the interval would be a guess.
 pub const MIN_BLOCKS: usize = 16;
+/// Over less time what fills once looks like growth for good, seconds.
+pub const MIN_SPAN_S: f64 = 300.0;
 /// A block is never shorter, seconds.
 const MIN_WIDTH_S: u64 = 2;
 
@@ -164,6 +166,10 @@ impl Track {
             measured.iter().skip(measured.len() / 4).map(|block| [block.at_s / 3_600.0, block.active, block.value]).collect();
         if settled.len() < MIN_BLOCKS {
             return Err(format!("{} of {MIN_BLOCKS} blocks of {} s: too short", settled.len(), self.width_s));
+        }
+        let span_s = settled.first().zip(settled.last()).map_or(0.0, |(first, last)| (last[0] - first[0]) * 3_600.0);
+        if span_s < MIN_SPAN_S {
+            return Err(format!("{span_s:.0} of {MIN_SPAN_S:.0} s after the first quarter: too short"));
         }
         fit::trend(&settled)
     }

@@ -95,8 +95,13 @@ fn too_short_is_no_data_and_a_new_process_begins_anew() {
     assert_eq!(book.worst(Leak::Rss), None);
     assert!(row(&book, Leak::Rss).reason.contains("too short"));
     assert_eq!(book.worst(Leak::Fds), None, "nobody told");
-    for second in 20..200 {
-        book.add("driver", "2", f64::from(second), Sample { rss_bytes: Some(5 << 20), active: 1, ..Sample::default() });
+    // Enough blocks, and too soon: what fills once would look like a leak.
+    for second in 20..300_u32 {
+        book.add("driver", "2", f64::from(second), Sample { rss_bytes: Some(u64::from(5 + second) << 20), active: 1, ..Sample::default() });
+    }
+    assert_eq!(book.worst(Leak::Rss), None);
+    for second in 300..900 {
+        book.add("driver", "3", f64::from(second), Sample { rss_bytes: Some(5 << 20), active: 1, ..Sample::default() });
     }
     let (low, blocks) = book.worst(Leak::Rss).unwrap();
     assert!(low.abs() < 1e-6 && blocks >= MIN_BLOCKS as u64, "the step between two processes is no growth: {low}");

@@ -28,12 +28,16 @@ use super::{
     recent::Recent,
     retries::Retries,
     session::{Acceptance, Attempt, How, Over, Session},
+    standstill::Standstills,
     strays::Strays,
+    tally::Tally,
 };
 use crate::plan::{EndKind, Expect};
 
 /// Numbers the boots (backend processes) of a run in the order in which they were first heard of.
 pub type BootIndex = usize;
+
+static NONE: Standstills = Standstills::new();
 
 /// All sessions of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -62,6 +66,9 @@ pub struct Book {
     /// Of those: its log told that it had.
     pub(super) doubts_counted: u64,
     losses: Vec<WorkerLoss>,
+    /// When shards of the driver stood still.
+    standstills: BTreeMap<SourceId, Standstills>,
+    pub(super) tally: Tally,
     /// What each scenario is for, in the order of the plan.
     expect: Vec<Option<Expect>>,
     /// Of which of them a dial may have been the start.
@@ -118,6 +125,7 @@ impl Book {
     /// A step of a session.
     pub fn apply(&mut self, source: SourceId, entry: LedgerEntry) {
         let (index, at_us) = (entry.index, entry.at_us);
+        self.tally.see(source, &entry, self.sessions.get(&index));
         if let LedgerEvent::Scheduled { scenario, protocol, end: planned, client_ref } = entry.event {
             if self.sessions.contains_key(&index) || self.by_ref.contains_key(&client_ref) {
                 return self.complain(index, "was scheduled twice");
@@ -436,6 +444,16 @@ impl Book {
     /// Dials that came to nothing and were made again.
     pub fn retries(&self) -> &Retries {
         &self.retries
+    }
+
+    /// A shard of the driver stood still.
+    pub(super) fn stood_still(&mut self, source: SourceId, from_us: u64, to_us: u64) {
+        self.standstills.entry(source).or_default().push(from_us, to_us);
+    }
+
+    /// When a shard of the driver stood still.
+    pub(super) fn standstills(&self, source: SourceId) -> &Standstills {
+        self.standstills.get(&source).unwrap_or(&NONE)
     }
 
     /// A worker took untold news with it.

@@ -8,10 +8,11 @@ use proto::frame::Outcome;
 use super::{
     book::{Book, BootIndex, name_hash},
     config::LedgerConfig,
-    disturbance::Disturbances,
+    disturbance::{Disturbances, united},
     drift::Drift,
     finding::Names,
     persistent::Persistent,
+    reconcile::Bounds,
     returned::Returned,
     session::Record,
 };
@@ -59,6 +60,13 @@ impl Watch {
     /// Time between two moments in which the backend could be seen, and could see.
     pub fn watched_us(&self, from_us: u64, to_us: u64) -> u64 {
         let unseen = self.disturbances.unseen_us(self.pauses.iter().copied(), from_us, to_us);
+        to_us.saturating_sub(from_us).saturating_sub(unseen)
+    }
+
+    /// The same, without the times in which the driver itself stood still.
+    pub(super) fn acted_us(&self, stood: impl Iterator<Item = (u64, u64)>, from_us: u64, to_us: u64) -> u64 {
+        let spans = united(self.pauses.iter().copied().chain(stood).collect());
+        let unseen = self.disturbances.unseen_us(spans.into_iter(), from_us, to_us);
         to_us.saturating_sub(from_us).saturating_sub(unseen)
     }
 }
@@ -153,6 +161,19 @@ pub struct OddRun {
     pub exact: bool,
 }
 
+/// The ledger at the time of a reading.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Known {
+    /// Sessions that the reading may show.
+    pub(super) bounds: Bounds,
+    /// Sessions that came back.
+    pub(super) returned: u64,
+    /// Accepted, and not in `started`.
+    pub(super) never_added: u64,
+    /// In `started`, and nobody's.
+    pub(super) added: u64,
+}
+
 /// One backend process.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "four facts that vary on their own, not states of one machine")]
@@ -175,6 +196,8 @@ pub struct Boot {
     pub waiting: Option<Reading>,
     /// The last one that did not contradict itself.
     pub last: Option<Reading>,
+    /// What the ledger knew of its sessions then: of a process that is gone nobody can be asked again.
+    pub(super) known: Known,
     /// The run of odd samples that still goes on.
     pub odd: OddRun,
     /// Drains, or did: ends as drained are in order.
@@ -247,6 +270,7 @@ impl Boot {
             samples: 0,
             waiting: None,
             last: None,
+            known: Known::default(),
             odd: OddRun::default(),
             draining: false,
             killed_us: None,

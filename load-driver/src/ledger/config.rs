@@ -1,6 +1,6 @@
 //! What the ledger must know before the run. Times are microseconds.
 
-use super::totals::TotalsConfig;
+use super::{standstill::STANDSTILL_US, totals::TotalsConfig};
 use crate::plan::{Dialect, EndKind, Expect};
 
 /// Settings of the reconciliation.
@@ -23,6 +23,8 @@ pub struct LedgerConfig {
     pub start_at_upgrade: Vec<bool>,
     /// What each scenario speaks, in the order of the plan; native where one is missing.
     pub dialects: Vec<Dialect>,
+    /// In which scenarios the backend says that it takes a session, whatever their dialect leaves open; in the order of the plan.
+    pub says_ready: Vec<bool>,
     /// How long a backend may take to notice each kind of end.
     pub windows: Windows,
     /// How long news may be under way between a backend and the book: a goodbye in a queue, a shard that lags.
@@ -31,6 +33,8 @@ pub struct LedgerConfig {
     pub early_us: u64,
     /// How long after the last window the counters may take to agree.
     pub settle_us: u64,
+    /// A shard of the driver that did nothing for so long stood still.
+    pub standstill_us: u64,
     /// How often the counters are read. A pause of more than twice this is time in which nobody saw anything; it is not held against the backend.
     pub poll_interval_us: u64,
 }
@@ -47,10 +51,12 @@ impl LedgerConfig {
             scenarios: Vec::new(),
             start_at_upgrade: Vec::new(),
             dialects: Vec::new(),
+            says_ready: Vec::new(),
             windows: Windows::default(),
             grace_us: 2_000_000,
             early_us: 5_000_000,
             settle_us: 10_000_000,
+            standstill_us: STANDSTILL_US,
             poll_interval_us: 250_000,
         }
     }
@@ -61,7 +67,7 @@ impl LedgerConfig {
 
     /// That a session of this scenario is accepted, nobody but the driver says.
     pub(super) fn implies_acceptance(&self, scenario: u16) -> bool {
-        self.dialect(scenario).implies_acceptance()
+        self.dialect(scenario).implies_acceptance() && !self.says_ready.get(usize::from(scenario)).copied().unwrap_or_default()
     }
 
     /// Sessions of this scenario live until the backend's deadline, or near it.

@@ -55,6 +55,9 @@ pub struct ConvergenceRow {
     pub ghosts: u64,
     /// Decrements too many for such sessions.
     pub false_capacity: u64,
+    /// Some of them are known by sums only, which name no session. What is counted of those is what looks happened to show: that the counters
+    /// did not follow, or followed twice, is not told by kind.
+    pub sums: bool,
     /// Forced end to agreement, microseconds; absent without a detected end.
     pub p50_us: Option<u64>,
     /// As above.
@@ -89,6 +92,7 @@ impl Cell {
             written_off: 0,
             ghosts: 0,
             false_capacity: 0,
+            sums: false,
             p50_us: None,
             p95_us: None,
             p99_us: None,

@@ -84,14 +84,22 @@ impl Disturbances {
                 Weather::Late(by_us) => late = late.saturating_add(by_us.min(to - from)),
             }
         }
-        spans.sort_unstable();
-        let (mut sum, mut reached) = (0, from_us);
-        for (from, to) in spans {
-            sum += to.saturating_sub(from.max(reached));
-            reached = reached.max(to);
-        }
+        let sum = united(spans).into_iter().map(|(from, to)| to - from).sum();
         late.saturating_add(sum).min(to_us.saturating_sub(from_us))
     }
+}
+
+/// The same time, in order and in spans apart from each other.
+pub(super) fn united(mut spans: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    spans.sort_unstable();
+    let mut out: Vec<(u64, u64)> = Vec::with_capacity(spans.len());
+    for (from, to) in spans {
+        match out.last_mut() {
+            Some((_, reached)) if from <= *reached => *reached = to.max(*reached),
+            _ => out.push((from, to)),
+        }
+    }
+    out
 }
 
 #[cfg(test)]

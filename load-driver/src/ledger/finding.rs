@@ -21,7 +21,7 @@ pub enum Class {
     Negative,
     /// A snapshot that contradicts itself although it is labelled exact.
     Torn,
-    /// Counted under another outcome than the one it had.
+    /// Counted under another outcome than the one it had, or in a sum that it has no place in.
     Misattributed,
     /// Counted, but no session of this run.
     Unknown,
@@ -61,6 +61,8 @@ pub enum DefectName {
     EndLogMismatch,
     /// Sessions whose ends were counted are live again.
     Resurrection,
+    /// Ends or refusals are not in the numbers that count them, or are in them too often, whatever the count of live sessions says.
+    Miscounted,
     /// A number that only grows fell, and no process had begun anew.
     CounterReset,
     /// No sample that could prove agreement.
@@ -84,6 +86,7 @@ impl DefectName {
             Self::UnknownSessions => "unknown_sessions",
             Self::EndLogMismatch => "end_log_mismatch",
             Self::Resurrection => "resurrection",
+            Self::Miscounted => "miscounted",
             Self::CounterReset => "counter_reset",
             Self::Unverified => "unverified",
         }
@@ -98,7 +101,7 @@ impl DefectName {
             Self::TornSnapshot => Class::Torn,
             Self::Lost => Class::Lost,
             Self::Negative => Class::Negative,
-            Self::WrongOutcome => Class::Misattributed,
+            Self::WrongOutcome | Self::Miscounted => Class::Misattributed,
             Self::UnknownSessions | Self::EndLogMismatch => Class::Unknown,
             Self::CounterReset => Class::Reset,
             Self::Unverified => Class::Unverified,
@@ -152,5 +155,11 @@ impl Names {
             self.listed.push(name.to_owned());
         }
         self.total += 1;
+    }
+
+    /// These and those.
+    pub(super) fn and(&self, others: &Self) -> Self {
+        let listed = self.listed.iter().chain(&others.listed).take(LISTED_IDS).cloned().collect();
+        Self { listed, total: self.total + others.total }
     }
 }

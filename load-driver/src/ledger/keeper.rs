@@ -121,6 +121,13 @@ impl Ledger {
         self.advance();
     }
 
+    /// The shard did nothing between these two moments. Tell it before its steps up to the second of them are complete.
+    pub fn stood_still(&mut self, source: SourceId, from_us: u64, to_us: u64) {
+        if to_us.saturating_sub(from_us) >= self.config.standstill_us {
+            self.book.stood_still(source, from_us, to_us);
+        }
+    }
+
     /// A worker process is gone, by the plan's kill or not: its sessions end here, what it was dialling is in doubt.
     pub fn worker_lost(&mut self, worker: u32, at_us: u64, planned: bool) {
         self.merger.lose(worker, at_us, planned);

@@ -24,9 +24,13 @@ pub(super) struct Last {
     /// and at least one of them did.
     pub(super) any_timeout: bool,
     pub(super) by_kind: BTreeMap<String, u64>,
+    /// Over for longer than their windows when their processes went, though not for the settling time.
+    pub(super) cut_short: Names,
     pub(super) short: u64,
     pub(super) lost: u64,
     pub(super) added: u64,
+    /// Sums say so, which may hold others' sessions.
+    pub(super) added_in_sums: bool,
     pub(super) log_mismatch: u64,
     pub(super) rejected: u64,
     pub(super) unverified: Vec<String>,
@@ -37,6 +41,8 @@ pub(super) struct Last {
     /// By sums: sessions counted under an outcome that they cannot have had, and how that shows.
     pub(super) wrong: u64,
     pub(super) wrong_words: Vec<String>,
+    /// By sums: what the numbers that only grow are off by, and how that shows.
+    pub(super) miscounted: Vec<(u64, String)>,
     /// What a reader must know of ghosts.
     pub(super) ghost_caveats: Vec<String>,
     /// What the sources cannot show.
@@ -53,19 +59,22 @@ pub(super) fn in_doubt(ledger: &Ledger, session: &Session) -> bool {
     session.in_doubt() || watch.is_some_and(|watch| !reconcile::surely_counted(session, watch, &ledger.config, over.at_us))
 }
 
-/// Sessions that ended, are in no complete log, and whose boot lives: still counted, if the counters say so.
+/// Sessions that ended, and are in no complete log at the last look, though their windows are over: still counted, if the counters say so.
 pub(super) fn ghost_sessions(ledger: &Ledger) -> Vec<&Session> {
     let of_boot = |s: &Session| {
         let boot = ledger.boots.get(&s.accepted.as_ref()?.boot)?;
         let (end_us, _) = s.ending()?;
         let at_us = boot.last.as_ref()?.asked_us;
-        let watched_us = ledger.watches.get(boot.backend)?.watched_us(end_us, at_us);
-        // A boot that is gone cannot take its ghosts back any more; it had the settling time as well.
-        let gone = boot.killed_us.is_some() || boot.replaced;
-        let patience = reconcile::window_us(s, &ledger.config) + if gone { ledger.config.settle_us } else { 0 };
-        Some(boot.complete_log() && s.record.is_none() && end_us < at_us && watched_us > patience && !in_doubt(ledger, s))
+        let named = boot.complete_log() && s.record.is_none() && end_us < at_us && !in_doubt(ledger, s);
+        Some(named && overdue_us(ledger, boot, s, end_us)? > 0)
     };
     ledger.book.sessions.values().filter(|s| of_boot(s) == Some(true)).collect()
+}
+
+/// For how long its window had been over at the last look.
+fn overdue_us(ledger: &Ledger, boot: &Boot, session: &Session, end_us: u64) -> Option<u64> {
+    let watched_us = ledger.watches.get(boot.backend)?.watched_us(end_us, boot.last.as_ref()?.asked_us);
+    Some(watched_us.saturating_sub(reconcile::window_us(session, &ledger.config)))
 }
 
 /// Sessions of this run that are over, that were in doubt, and that this one lists as live: it did count them.
@@ -127,11 +136,7 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
         if boot.replaced {
             out.unverified.push(format!("{label}: it was replaced by another process on its own, and its last counts cannot be checked"));
         }
-        for session in &missing {
-            out.ghost(session, ledger);
-        }
-        out.ghosts += missing.len() as u64;
-        return;
+        return look_back(ledger, boot, at, &missing, out);
     }
     if at.asked_us < ledger.book.last_end_us(boot.backend) {
         out.unverified.push(format!("{label}: no answer after its last session ended{}", reason(watch.last_gap.as_ref())));
@@ -170,6 +175,30 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
     if ghosts > 0 {
         name_ghosts(ledger, boot, at.sessions.as_deref(), &missing, ghosts, out);
     }
+}
+
+/// What a process that is gone had counted wrongly by the last look at it went with it, and was wrong all the same.
+fn look_back(ledger: &Ledger, boot: &Boot, at: &Reading, missing: &[&Session], out: &mut Last) {
+    let known = &boot.known;
+    let most = at.active.1.saturating_add((boot.extras.len() as u64 + known.never_added) as i64);
+    // As many as the count has room for; what a number alone shows is in the samples that were odd to the end.
+    let held = most.saturating_sub((known.bounds.sure + known.returned) as i64).max(0) as u64;
+    let held = held.min((missing.len() as u64).saturating_sub(known.never_added));
+    for session in missing.iter().take(held as usize) {
+        let overdue_us = session.ending().and_then(|(end_us, _)| overdue_us(ledger, boot, session, end_us)).unwrap_or(0);
+        // Whether the end of the others would have been counted yet, nobody can tell any more.
+        if overdue_us > ledger.config.settle_us {
+            out.ghosts += 1;
+            out.ghost(session, ledger);
+        } else {
+            out.cut_short.push(session.name());
+        }
+    }
+    out.lost += known.never_added;
+    if ledger.book.losses().is_empty() || boot.complete_log() {
+        out.added += known.added;
+    }
+    out.log_mismatch += (missing.len() as u64).saturating_sub(held + known.never_added);
 }
 
 fn name_ghosts(ledger: &Ledger, boot: &Boot, registry: Option<&[SessionJson]>, missing: &[&Session], ghosts: u64, out: &mut Last) {

@@ -10,6 +10,9 @@ use super::{
 pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
     let (faults, records) = (&ledger.faults, &ledger.faults.records);
     let mut out = subtracted_too_often(ledger, last);
+    // What went with its process is what the ends of the others are, where those tell.
+    let cut_short = last.cut_short.total;
+    let ghosts_too = if last.ghosts > 0 && faults.late.total == 0 { cut_short } else { 0 };
     if last.ghosts > 0 {
         let timeouts = last.all_timeouts && last.any_timeout && last.ghost_names.total == last.ghosts;
         let name = if timeouts { DefectName::ForgetOnTimeout } else { DefectName::Ghost };
@@ -17,8 +20,10 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         let by = if kinds.is_empty() { String::new() } else { format!(" (ended {})", kinds.join(", ")) };
         let what = if timeouts { "all of them ended by a timeout" } else { "the backend looks fuller than it is, for ever" };
         let caveats = std::iter::once(what).chain(last.ghost_caveats.iter().map(String::as_str)).collect::<Vec<_>>().join("; ");
-        let text = format!("{} sessions ended, their windows are over, and the backend still counts them{by}: {caveats}", last.ghosts);
-        out.push(Finding::new(name, last.ghosts, text).with_ids(&last.ghost_names));
+        let ghosts = last.ghosts + ghosts_too;
+        let went = if ghosts_too > 0 { format!("; {ghosts_too} of them when their process went") } else { String::new() };
+        let text = format!("{ghosts} sessions ended, their windows are over, and the backend still counts them{by}{went}: {caveats}");
+        out.push(Finding::new(name, ghosts, text).with_ids(&last.ghost_names.and(&last.cut_short)));
     }
     if records.returned.total > 0 {
         let text = format!(
@@ -29,10 +34,18 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
     }
     // Those that came back were too many before they were known.
     let by_totals = if last.ghosts == 0 { faults.excess_unexplained.saturating_sub(records.returned.total) } else { 0 };
-    if faults.late.total > 0 {
-        let text =
-            format!("{} ends were counted after their window, the latest {} ms after the end", faults.late.total, faults.latest_us / 1_000);
-        out.push(Finding::new(DefectName::LateDecrement, faults.late.total, text).with_ids(&faults.late));
+    let late = faults.late.total + cut_short - ghosts_too;
+    if late > 0 {
+        let mut words = Vec::new();
+        if faults.late.total > 0 {
+            let (n, ms) = (faults.late.total, faults.latest_us / 1_000);
+            words.push(format!("{n} ends were counted after their window, the latest {ms} ms after the end"));
+        }
+        if late > faults.late.total {
+            words.push(format!("{cut_short} were not counted, though their windows were over, when their process went"));
+        }
+        let ids = if late > faults.late.total { faults.late.and(&last.cut_short) } else { faults.late.clone() };
+        out.push(Finding::new(DefectName::LateDecrement, late, words.join("; ")).with_ids(&ids));
     } else if by_totals > 0 {
         let text = format!("up to {by_totals} sessions were counted as live after their windows, and no longer at the end");
         out.push(Finding::new(DefectName::LateDecrement, by_totals, text));
@@ -56,9 +69,20 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         let text = format!("{} ends were counted under a wrong outcome: {}", last.wrong, last.wrong_words.join(", "));
         out.push(Finding::new(DefectName::WrongOutcome, last.wrong, text));
     }
+    if !last.miscounted.is_empty() {
+        let size = last.miscounted.iter().fold(0, |sum: u64, (n, _)| sum.saturating_add(*n));
+        let words: Vec<&str> = last.miscounted.iter().map(|(_, words)| words.as_str()).collect();
+        let text = format!("numbers that only grow are not what the driver knows: {}", words.join("; "));
+        out.push(Finding::new(DefectName::Miscounted, size, text));
+    }
     let unknown = records.unknown.total.max(last.added);
     if unknown > 0 {
-        let text = format!("the backend counted {unknown} sessions that this run never had, and nobody else talks to it");
+        let why = if last.added_in_sums {
+            ": if others use it too, say so with `counters.other_traffic: true`"
+        } else {
+            ", and nobody else talks to it"
+        };
+        let text = format!("the backend counted {unknown} sessions that this run never had{why}");
         out.push(Finding::new(DefectName::UnknownSessions, unknown, text).with_ids(&records.unknown));
     }
     if last.log_mismatch > 0 {

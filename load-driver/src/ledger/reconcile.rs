@@ -9,20 +9,19 @@ use proto::{frame::Outcome, ids::PlanIndex};
 
 use super::{
     book::Book,
-    boot::{Boot, OddRun, Reading, RecordFaults, Watch},
+    boot::{Boot, Known, OddRun, Reading, RecordFaults, Watch},
     config::LedgerConfig,
     convergence::{Convergence, MadeEnd},
     drift::Off,
     entry::Finish,
     finding::Names,
+    outcome,
     recent::HORIZON_US,
     session::{How, Over, Session},
+    standstill::Standstills,
     truth,
 };
 use crate::plan::EndKind;
-
-/// A timeout of the backend's own so soon after our end raced with it.
-const RACE_US: u64 = 100_000;
 
 /// A session that its backend was seen to go on with must be over and counted by then.
 const AFTERLIFE_US: u64 = 60_000_000;
@@ -58,6 +57,8 @@ pub struct Faults {
     pub latest_us: u64,
     /// Counted as ended long before they were.
     pub early: Names,
+    /// Counted as timed out although the driver cut them, which stood still itself.
+    pub overtaken: u64,
     /// Counted under another outcome.
     pub wrong: Names,
     /// Expected and counted outcome, how often.
@@ -253,6 +254,7 @@ pub(super) fn judge(
     }
     let named = Off { over: b.overdue + boot.returned_at(&at), under: subtracted + never_added };
     let off = truth::off(boot, watch, config, &at, (&b, foreign, named));
+    boot.known = Known { bounds: b, returned: boot.returned_at(&at), never_added, added };
     boot.last = Some(at);
     (b, Some(off))
 }
@@ -377,7 +379,7 @@ pub fn sweep(
         let quiet = |at_us: u64| at_us.saturating_add(2 * config.grace_us) < judged_to_us;
         if let Some(record) = session.record {
             if quiet(over.at_us.max(record.at_us)) {
-                settle(session, boot, watch, config, faults, convergence);
+                settle(session, (boot, watch, book.standstills(session.source)), config, faults, convergence);
                 done.push(*index);
             }
         } else if !surely_counted(session, watch, config, over.at_us) {
@@ -389,7 +391,7 @@ pub fn sweep(
             && quiet(over.at_us)
             && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us
         {
-            count_killed(session, convergence);
+            count_unnamed(session, convergence);
             if let (Some(end), Some(agreed_us)) = (row(session), session.agreed_us) {
                 convergence.detected(end, over.at_us, agreed_us);
             }
@@ -413,7 +415,7 @@ fn is_gone(boot: &Boot, watch: &Watch) -> bool {
 }
 
 /// Nothing more comes of a session without a record whose process was killed: a successor agreed that it is gone, or it ended so shortly
-/// before that the last look could not tell. What the last look did show as a ghost stays for the verdict.
+/// before that the last look could not tell. What the last look did show beyond its window stays for the verdict.
 fn is_written_off(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConfig) -> bool {
     let Some((end_us, _)) = session.ending() else { return false };
     if boot.killed_us.is_none() || !is_gone(boot, watch) {
@@ -422,14 +424,24 @@ fn is_written_off(session: &Session, boot: &Boot, watch: &Watch, config: &Ledger
     if session.end_kind() == Some(EndKind::KillBackend) && session.agreed_us.is_none() {
         return false;
     }
-    let window_us = window_us(session, config) + config.settle_us;
-    boot.last.as_ref().is_none_or(|last| end_us >= last.asked_us || watch.watched_us(end_us, last.asked_us) <= window_us)
+    // Where names are missing nobody can be held to a session that was about to be reconciled by number.
+    let patience_us = window_us(session, config) + if boot.complete_log() { 0 } else { config.settle_us };
+    !surely_counted(session, watch, config, end_us)
+        || boot.last.as_ref().is_none_or(|last| end_us >= last.asked_us || watch.watched_us(end_us, last.asked_us) <= patience_us)
 }
 
 /// One more in its row of the table.
 pub fn count_killed(session: &Session, convergence: &mut Convergence) {
     if let Some(end) = row(session) {
         convergence.count(end, |row| row.killed += 1);
+    }
+}
+
+/// The same, of one that is known by sums only.
+pub(super) fn count_unnamed(session: &Session, convergence: &mut Convergence) {
+    count_killed(session, convergence);
+    if let Some(end) = row(session) {
+        convergence.count(end, |row| row.sums = true);
     }
 }
 
@@ -444,8 +456,14 @@ pub fn row(session: &Session) -> Option<MadeEnd> {
     Some(MadeEnd { kind, protocol: session.protocol, scenario: session.scenario })
 }
 
-/// A session and its end record, side by side.
-pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConfig, faults: &mut Faults, convergence: &mut Convergence) {
+/// A session and its end record, side by side. `stood`: when the shard of the driver that ran it stood still.
+pub fn settle(
+    session: &Session,
+    (boot, watch, stood): (&Boot, &Watch, &Standstills),
+    config: &LedgerConfig,
+    faults: &mut Faults,
+    convergence: &mut Convergence,
+) {
     let (Some(over), Some(record)) = (session.over, session.record) else { return };
     count_killed(session, convergence);
     let from_us = if let Some((EndKind::Graceful, forced_us)) = session.forced { forced_us.min(over.at_us) } else { over.at_us };
@@ -458,63 +476,19 @@ pub fn settle(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConf
         faults.late.push(session.name());
         faults.latest_us = faults.latest_us.max(took);
     }
-    if watch.watched_us(record.at_us, session.lives_until_us()) > config.early_us && !session.was_deaf(record.at_us, config.grace_us) {
+    let early_us = watch.acted_us(stood.spans(), record.at_us, session.lives_until_us());
+    if early_us > config.early_us && !session.was_deaf(record.at_us, config.grace_us) {
         faults.early.push(session.name());
     }
-    if record.count == 1
-        && let Some(expected) = wrong_outcome(session, boot, watch, config)
-    {
+    if record.count > 1 {
+        return;
+    }
+    let Some(expected) = outcome::wrong(session, boot, watch, config) else { return };
+    if outcome::overtaken(session, watch, stood) {
+        faults.overtaken += 1;
+    } else {
         faults.wrong.push(session.name());
         let got = record.outcome.map_or("an unknown outcome", Outcome::name);
         *faults.wrong_pairs.entry(format!("{expected} counted as {got}")).or_default() += 1;
     }
-}
-
-/// What was expected, when the backend counted something else.
-fn wrong_outcome(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConfig) -> Option<String> {
-    let (over, record) = (session.over?, session.record?);
-    let expected: &[Outcome] = match over.how {
-        How::Finished(Finish::Goodbye(Outcome::Completed))
-            if record.outcome == Some(Outcome::TimedOut) && config.goodbye_may_be_late(session.scenario) =>
-        {
-            return None;
-        }
-        How::Finished(Finish::Goodbye(outcome) | Finish::ByServer(outcome)) => {
-            return (record.outcome != Some(outcome)).then(|| outcome.name().to_owned());
-        }
-        // Nobody told what the worker had done by then; a session that the plan ends otherwise may just have done that.
-        How::Finished(Finish::Forced(_))
-            if session.untold_from_us.is_some() && (record.at_us <= over.at_us || session.planned != EndKind::KillWorker) =>
-        {
-            return None;
-        }
-        // Completed takes a goodbye, and the driver said none. Any other end may have been the backend's own, decided before it could know of ours.
-        How::Finished(Finish::Forced(_)) if record.outcome != Some(Outcome::Completed) && (boot.draining || record.at_us <= over.at_us) => {
-            return None;
-        }
-        How::Finished(Finish::Forced(_))
-            if record.outcome == Some(Outcome::TimedOut) && watch.watched_us(over.at_us, record.at_us) <= RACE_US =>
-        {
-            return None;
-        }
-        // The deadline was due at the same moment; which of them a stalled backend sees first says nothing.
-        How::Finished(Finish::Forced(_)) if session.raced && record.outcome == Some(Outcome::TimedOut) => return None,
-        // The cut was lost on the way, or late.
-        How::Finished(Finish::Forced(_))
-            if record.outcome == Some(Outcome::TimedOut) && watch.disturbances.within(over.at_us, record.at_us) =>
-        {
-            return None;
-        }
-        // A front may keep the cut from the backend, which then sees a silent peer.
-        How::Finished(Finish::Forced(EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::KillWorker | EndKind::HalfOpen))
-            if session.through_front() =>
-        {
-            &[Outcome::Cancelled, Outcome::TimedOut]
-        }
-        How::Finished(Finish::Forced(EndKind::HalfOpen)) => &[Outcome::TimedOut, Outcome::Cancelled],
-        How::Finished(Finish::Forced(EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::KillWorker)) => &[Outcome::Cancelled],
-        How::Finished(Finish::Forced(EndKind::Graceful | EndKind::KillBackend) | Finish::Lost(_)) | How::Failed(_) => return None,
-    };
-    let right = record.outcome.is_some_and(|outcome| expected.contains(&outcome));
-    (!right).then(|| expected.iter().map(|outcome| outcome.name()).collect::<Vec<_>>().join(" or "))
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ages::GhostAges,
+    boot::Boot,
     convergence::ConvergenceRow,
     drift::DriftRow,
     finding::{DefectName, Finding, Names},
@@ -167,11 +168,13 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
     }
     unseen(ledger, &mut last);
     totals::conclude(ledger, &mut last);
-    let ghosts: Vec<_> = ghost_sessions(ledger).into_iter().filter_map(reconcile::row).collect();
+    let ghosts = ghost_sessions(ledger);
+    let shown: BTreeSet<_> = ghosts.iter().map(|session| session.client_ref.clone()).collect();
+    let ghosts: Vec<_> = ghosts.into_iter().filter_map(reconcile::row).collect();
     for end in ghosts {
         ledger.convergence.count(end, |row| row.ghosts += 1);
     }
-    close_kills(ledger);
+    close_kills(ledger, &shown);
     let in_doubt = in_doubt(ledger);
     ledger.sweep(true);
     // The row of a session that no backend need ever have had is not owed a detection.
@@ -179,8 +182,10 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
     let doubted: BTreeSet<_> = ledger.book.sessions.iter().filter(|(_, s)| doubted(s)).map(|(index, _)| *index).collect();
     for (index, session) in &ledger.book.sessions {
         let written_off = session.accepted.as_ref().is_some_and(|a| ledger.book.was_killed(a.boot));
+        let boot = session.accepted.as_ref().and_then(|a| ledger.boots.get(&a.boot));
+        let count = if boot.is_some_and(Boot::complete_log) { reconcile::count_killed } else { reconcile::count_unnamed };
         if written_off || !doubted.contains(index) {
-            reconcile::count_killed(session, &mut ledger.convergence);
+            count(session, &mut ledger.convergence);
         }
         // Those of a killed backend were told when its successor agreed.
         if let (Some(end), Some(agreed_us), Some(over)) = (reconcile::row(session), session.agreed_us, session.over)
@@ -193,8 +198,8 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
     conclude(ledger, last, findings, in_doubt)
 }
 
-/// Kills after which no new process came: the backend's absence is its agreement.
-fn close_kills(ledger: &mut Ledger) {
+/// Kills after which no new process came: the backend's absence is its agreement. `ghosts` are not written off: they were seen.
+fn close_kills(ledger: &mut Ledger, ghosts: &BTreeSet<String>) {
     for kill in std::mem::take(&mut ledger.kills) {
         if let Some(gone_us) = kill.gone_us {
             ledger.kill_converged(kill.boot, gone_us);
@@ -205,7 +210,7 @@ fn close_kills(ledger: &mut Ledger) {
         .book
         .sessions
         .values()
-        .filter(|s| s.record.is_none() && s.agreed_us.is_none() && killed(s))
+        .filter(|s| s.record.is_none() && s.agreed_us.is_none() && killed(s) && !ghosts.contains(&s.client_ref))
         .filter_map(reconcile::row)
         .collect();
     for end in left {
@@ -232,6 +237,12 @@ fn conclude(ledger: &Ledger, mut last: Last, findings: Vec<Finding>, in_doubt: I
     let faults = &ledger.faults;
     if faults.over_cap > 0 {
         last.notes.push(format!("{} snapshots showed more live sessions than the cap", faults.over_cap));
+    }
+    if faults.overtaken > 0 {
+        last.notes.push(format!(
+            "{} sessions that the driver cut were counted as timed out: it stood still itself then, so nobody knows which came first",
+            faults.overtaken
+        ));
     }
     let forgotten = ledger.book.folded_names.forgotten();
     if forgotten > 0 {

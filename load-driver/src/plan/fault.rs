@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proto::time::Micros;
+use proto::time::{Micros, format_duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -274,6 +274,37 @@ impl FaultKind {
             Self::SocketKill => FaultName::SocketKill,
         }
     }
+
+    /// What was made of it, in words: `delay 200ms, jitter 50ms`; empty where the kind says it all.
+    pub fn with(&self) -> String {
+        let time = |what: &str, span: Duration| (!span.is_zero()).then(|| format!("{what} {}", format_duration(span)));
+        let parts = match *self {
+            Self::Delay { delay, jitter } => [time("delay", delay), time("jitter", jitter)],
+            Self::Bandwidth { bytes_per_s } | Self::Tbf { bytes_per_s } => [Some(format!("{bytes_per_s} bytes/s")), None],
+            Self::Gaps { gap, period } => [Some(format!("gap {} in every {}", format_duration(gap), format_duration(period))), None],
+            Self::KillBackend { dead_for } => [Some(format!("dead for {}", format_duration(dead_for))), None],
+            Self::Cpu { cores } => [Some(format!("{cores} cores left")), None],
+            Self::ReconnectStorm { backoff, jitter } => [time("backoff", backoff), time("jitter", jitter)],
+            Self::Churn { rate } => [Some(format!("{rate} connections/s")), None],
+            Self::Netem { delay, loss } => [time("delay", delay), (loss > 0.0).then(|| format!("loss {} %", percent(loss)))],
+            Self::Stall
+            | Self::Blackhole
+            | Self::Reset
+            | Self::Stop
+            | Self::Drain
+            | Self::End(_)
+            | Self::Race
+            | Self::SlowReader
+            | Self::NftDrop
+            | Self::SocketKill => [None, None],
+        };
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Without the noise of a product of floats.
+fn percent(share: f64) -> f64 {
+    (share * 1e8).round() / 1e6
 }
 
 impl Fault {
@@ -353,6 +384,29 @@ mod tests {
             let late = all.iter().filter(|one| **one > least + jitter / 2).count();
             assert!((400..600).contains(&late), "{tries}: {late}");
             assert_eq!(all[5], fault.comes_back_after(7, 5, tries));
+        }
+    }
+
+    /// Two faults of a kind that differ must not look alike.
+    #[test]
+    fn what_was_made_is_told_in_words() {
+        let ms = Duration::from_millis;
+        for (kind, words) in [
+            (FaultKind::Delay { delay: ms(850), jitter: Duration::ZERO }, "delay 850ms"),
+            (FaultKind::Delay { delay: ms(840), jitter: ms(50) }, "delay 840ms, jitter 50ms"),
+            (FaultKind::Bandwidth { bytes_per_s: 4_000 }, "4000 bytes/s"),
+            (FaultKind::Tbf { bytes_per_s: 16_000 }, "16000 bytes/s"),
+            (FaultKind::Gaps { gap: ms(200), period: ms(1_500) }, "gap 200ms in every 1.5s"),
+            (FaultKind::KillBackend { dead_for: ms(1_000) }, "dead for 1s"),
+            (FaultKind::Cpu { cores: 0.25 }, "0.25 cores left"),
+            (FaultKind::ReconnectStorm { backoff: ms(500), jitter: ms(200) }, "backoff 500ms, jitter 200ms"),
+            (FaultKind::Churn { rate: 20.0 }, "20 connections/s"),
+            (FaultKind::Netem { delay: ms(40), loss: 0.07 }, "delay 40ms, loss 7 %"),
+            (FaultKind::Netem { delay: ms(40), loss: 0.0 }, "delay 40ms"),
+            (FaultKind::Stall, ""),
+            (FaultKind::End(crate::plan::EndKind::TcpRst), ""),
+        ] {
+            assert_eq!(kind.with(), words);
         }
     }
 

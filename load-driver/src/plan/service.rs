@@ -34,6 +34,11 @@ pub struct Service {
 }
 
 impl Service {
+    /// The description has a rule by which its backend says that it takes a session.
+    pub fn says_ready(&self) -> bool {
+        self.custom.as_ref().is_some_and(|script| script.has_ready)
+    }
+
     /// Its backend says when a response that was said in full is over: of `custom` the description decides, by a rule `turn_end`.
     pub fn signals_ends(&self) -> bool {
         self.dialect.signals_ends() || self.custom.as_ref().is_some_and(|script| script.names_ends)

@@ -10,7 +10,7 @@ use super::summary::{
     ScenarioSummary, Summary,
 };
 use crate::{
-    ledger::{Funnel, Funnels},
+    ledger::{FailureCause, Funnel, Funnels, funnel::cause_name},
     record::{Counter, Metric, Registry, ScenarioLabel, histogram},
     report::Exit,
     system::{ProcessTrack, SaturationLimits, judge},
@@ -153,6 +153,10 @@ pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons
     for cost in &mut known.costs {
         dialect(registry).clone_into(&mut cost.dialect);
     }
+    let errors = funnels.errors(None);
+    if let Some(dials) = errors.get(&cause_name(FailureCause::TooManyFiles)).filter(|dials| **dials > 0) {
+        known.generator.saturation.out_of_files(*dials);
+    }
     let mut summary = Summary {
         schema_version: SCHEMA_VERSION,
         unfinished: false,
@@ -174,7 +178,7 @@ pub fn summary(registry: &Registry, funnels: &Funnels, mut known: Known, reasons
         scenarios: scenarios(registry, funnels),
         convergence: known.convergence,
         faults: known.faults,
-        errors: funnels.errors(None),
+        errors,
         error_messages: known.said,
         generator: known.generator,
         costs: known.costs,

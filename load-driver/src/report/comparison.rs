@@ -7,7 +7,18 @@ use super::{
 use crate::compare::{BaselineComparison, Kind, Row, Status, Verdict};
 
 /// Heads of the columns of [`cells`].
-pub const HEAD: [&str; 6] = ["", "baseline", "current", "change", "95 % interval", "verdict"];
+pub const HEAD: [&str; 6] = ["", "baseline", "current", "change", "95 % interval", "<verdict"];
+
+/// What must be read comes first; the order within stays.
+pub const fn rank(row: &Row) -> u8 {
+    match row.verdict {
+        Verdict::Worse => 0,
+        Verdict::Better => 1,
+        Verdict::Unclear => 2,
+        Verdict::NoDifference => 3,
+        Verdict::NotComparable => 4,
+    }
+}
 
 /// One row, plain text.
 pub fn cells(row: &Row) -> [String; 6] {
@@ -82,8 +93,9 @@ fn trim(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// For a terminal. Rows without a difference are counted, not shown, unless `all`.
-pub fn render(comparison: &BaselineComparison, style: Style, all: bool) -> String {
+/// For a terminal. Rows that show no difference, and those that can show none, are counted only: they would hide the one that does. But where nothing
+/// could be told, why not is shown for the run as a whole.
+pub fn render(comparison: &BaselineComparison, style: Style) -> String {
     let mut out = Lines::default();
     let (was, is) = (&comparison.baseline, &comparison.current);
     out.line(format_args!("{}", style.bold(&format!("run {} against the baseline {}", is.run_id, was.run_id))));
@@ -96,16 +108,29 @@ pub fn render(comparison: &BaselineComparison, style: Style, all: bool) -> Strin
     for why in &comparison.refused {
         out.line(format_args!("  {} {why}", style.bad("✗")));
     }
-    let hidden = |row: &&Row| row.verdict == Verdict::NoDifference && !all;
-    let rows: Vec<Vec<String>> = comparison.rows.iter().filter(|row| !hidden(row)).map(|row| cells(row).to_vec()).collect();
-    let left_out = comparison.rows.iter().filter(hidden).count();
+    let undecided = comparison.status == Status::Undecided;
+    let hidden = |row: &Row| match row.verdict {
+        Verdict::NoDifference => true,
+        Verdict::NotComparable => !undecided || row.key.contains('{'),
+        Verdict::Worse | Verdict::Better | Verdict::Unclear => false,
+    };
+    let mut shown: Vec<&Row> = comparison.rows.iter().filter(|row| !hidden(row)).collect();
+    shown.sort_by_key(|row| rank(row));
+    let rows: Vec<Vec<String>> = shown.into_iter().map(|row| cells(row).to_vec()).collect();
+    let left_out = |verdict| comparison.of(verdict).filter(|row| hidden(row)).count();
     let mut text = out.into_text();
     if !rows.is_empty() {
         text.push_str(&table(&HEAD, &rows));
     }
     let mut rest = Lines::default();
-    if left_out > 0 {
-        rest.line(format_args!("  {left_out} figures without a difference are not shown"));
+    for (verdict, what) in [
+        (Verdict::NoDifference, "without a difference are not shown"),
+        (Verdict::NotComparable, "are not comparable: summary.json, or compare --format json, says why"),
+    ] {
+        let left_out = left_out(verdict);
+        if left_out > 0 {
+            rest.line(format_args!("  {left_out} figures {what}"));
+        }
     }
     if !comparison.rows.is_empty() {
         rest.line(format_args!("  {}", rule(comparison)));

@@ -18,11 +18,7 @@ use super::{
     terminal::{figure, hint, latency},
     text::{bytes, count, ms_or_dash, percent, seconds},
 };
-use crate::{
-    compare::{BaselineComparison, Verdict},
-    threshold::Status,
-    voice::VoiceStatus,
-};
+use crate::{compare::BaselineComparison, threshold::Status, voice::VoiceStatus};
 
 /// Writes the report when the run is over.
 #[derive(Debug)]
@@ -146,7 +142,7 @@ fn thresholds(s: &Summary) -> String {
         };
         [r.key.clone(), r.expression.clone(), figure(r), count(r.samples), state.to_owned(), notes.join(", ")]
     });
-    section("Thresholds", &table(["", "must be", "is", "samples", "", "notes"], rows))
+    section("Thresholds", &table(["", "<must be", "is", "samples", "<", "<notes"], rows))
 }
 
 fn segments(s: &Summary) -> String {
@@ -176,7 +172,7 @@ fn counters(s: &Summary) -> String {
             [f.name.clone(), count(f.size), words.join("; "), f.session_ids.join(", ")]
         });
         body.push('\n');
-        body.push_str(&table(["finding", "size", "evidence", "sessions, the first"], rows));
+        body.push_str(&table(["finding", "size", "<evidence", "<sessions, the first"], rows));
     }
     for line in rows::drift(c) {
         add!(body, "\n- {}", escape(&line));
@@ -197,14 +193,7 @@ fn baseline(c: &BaselineComparison) -> String {
         body.push('\n');
     }
     let mut rows: Vec<_> = c.rows.iter().collect();
-    // What must be read comes first; the order within stays.
-    rows.sort_by_key(|row| match row.verdict {
-        Verdict::Worse => 0,
-        Verdict::Better => 1,
-        Verdict::Unclear => 2,
-        Verdict::NoDifference => 3,
-        Verdict::NotComparable => 4,
-    });
+    rows.sort_by_key(|row| comparison::rank(row));
     if !rows.is_empty() {
         let mut head = comparison::HEAD;
         head[0] = "figure";
@@ -230,7 +219,7 @@ fn voice(s: &Summary) -> String {
             let state = if f.allowed { "allowed" } else { "FOUND" };
             [f.kind.name().to_owned(), state.to_owned(), count(f.size), f.detail.clone(), f.session_refs.join(", ")]
         });
-        body.push_str(&table(["fault", "", "size", "evidence", "sessions, the first"], rows));
+        body.push_str(&table(["fault", "<", "size", "<evidence", "<sessions, the first"], rows));
     }
     for (title, names) in [("Not found", names(VoiceStatus::Clean)), ("Not judged", names(VoiceStatus::NotJudged))] {
         if !names.is_empty() {
@@ -261,7 +250,7 @@ fn sessions(s: &Summary) -> String {
         row("interrupted", f.interrupted, f.established),
         row("failed, of all", f.sessions_failed(), f.requested),
     ];
-    section("Sessions", &table(["", "count", "share"], rows))
+    section("Sessions", &table(["", "count", "of requested"], rows))
 }
 
 fn latencies(rows: &[LatencyRow]) -> String {
@@ -296,7 +285,7 @@ fn errors(s: &Summary) -> String {
         let said = s.error_messages.get(cause).cloned().unwrap_or_default();
         [cause.clone(), count(*n), hint(cause).unwrap_or_default().to_owned(), said]
     });
-    section("Failed sessions by cause", &table(["", "count", "what to do", "first said"], rows))
+    section("Failed sessions by cause", &table(["", "count", "<what to do", "<first said"], rows))
 }
 
 fn scenarios(s: &Summary) -> String {
@@ -311,7 +300,8 @@ fn convergence(s: &Summary) -> String {
     if made.peek().is_none() {
         return String::new();
     }
-    section("Convergence of the counters by kind of end", &table(rows::CONVERGENCE, made))
+    let notes: String = rows::convergence_notes(s).iter().map(|note| format!("\n{}\n", escape(note))).collect();
+    section("Convergence of the counters by kind of end", &format!("{}{notes}", table(rows::CONVERGENCE, made)))
 }
 
 fn faults(s: &Summary) -> String {

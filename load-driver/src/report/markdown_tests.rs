@@ -149,3 +149,21 @@ fn segments_and_growth_are_on_the_page_and_in_the_terminal() {
     }
     assert!(!text.contains("fds"), "what could not be told is in summary.json: {text}");
 }
+
+#[test]
+fn what_sums_do_not_tell_by_kind_is_no_number() {
+    let mut summary = bad();
+    let named = render(&summary);
+    assert!(!named.contains("these counters are sums"), "{named}");
+    for row in &mut summary.convergence {
+        (row.detected, row.written_off, row.ghosts, row.false_capacity) = (None, None, None, None);
+    }
+    let (_, markup, shown) = parsed(&render(&summary));
+    assert!(markup.is_empty(), "{markup:?}");
+    let terminal = terminal::render(&summary, Style::default());
+    for text in [shown, terminal] {
+        assert_eq!(text.matches("these counters are sums").count(), 1, "{text}");
+    }
+    let row = rows::convergence(&summary.convergence[0]);
+    assert_eq!([2, 3, 4, 5, 9, 10].map(|n| row[n].as_str()), ["20", "-", "-", "12.3", "-", "-"]);
+}

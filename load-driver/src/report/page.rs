@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::text::column;
+
 /// Bytes of one report. A step's summary may have 1 MiB for all that is written to it.
 pub(super) const LIMIT: usize = 200 * 1024;
 /// Rows of one table.
@@ -65,13 +67,16 @@ pub(super) fn escape(text: &str) -> String {
     out.replace("www.", "www\\.")
 }
 
-/// A table with a head; of more rows than fit, the first.
+/// A table with a head; of more rows than fit, the first. The first column and those of words ([`column`]) stand to the left.
 pub(super) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut rows = rows.into_iter();
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let mut out = line(&head.map(escape));
-    out.push_str("|---|");
-    out.push_str(&"---:|".repeat(N - 1));
+    let columns = head.map(column);
+    let mut out = line(&columns.map(|(head, _)| escape(head)));
+    out.push('|');
+    for (n, (_, words)) in columns.into_iter().enumerate() {
+        out.push_str(if n == 0 || words { "---|" } else { "---:|" });
+    }
     out.push('\n');
     for row in rows.by_ref().take(ROWS) {
         out.push_str(&line(&row.map(|cell| escape(&cell))));

@@ -1,28 +1,29 @@
 //! Rows that the terminal and the page both show: what stands in a cell is said once, each makes a table of it in its own way.
 
 use super::{
+    Summary,
     summary::{ConvergenceRow, CountersSection, FaultRow, ScenarioSummary, SegmentRow},
     text::{count, ms_or_dash, seconds},
 };
 use crate::{
     leak::LeakRow,
-    ledger::{Ages, DriftRow},
+    ledger::{Ages, Confidence, DefectName, DriftRow},
     plan::{Dialect, Protocol},
 };
 
 /// Of the table of scenarios.
 pub(super) const SCENARIOS: [&str; 9] =
-    ["", "protocol", "dialect", "requested", "established", "failed", "startup p99", "turn p50", "turn p99"];
+    ["", "<protocol", "<dialect", "requested", "established", "failed", "startup p99", "turn p50", "turn p99"];
 
 /// Of the table by kind of end.
 pub(super) const CONVERGENCE: [&str; 11] =
-    ["", "protocol", "killed", "detected", "written off", "p50 ms", "p95 ms", "p99 ms", "max ms", "ghosts", "false capacity"];
+    ["", "<protocol", "killed", "detected", "written off", "p50 ms", "p95 ms", "p99 ms", "max ms", "ghosts", "false capacity"];
 
 /// Of the timeline of faults.
-pub(super) const FAULTS: [&str; 7] = ["", "target", "share", "at s", "for s", "struck", ""];
+pub(super) const FAULTS: [&str; 8] = ["", "<with", "<target", "share", "at s", "for s", "struck", "<"];
 
 /// Of the growth of processes.
-pub(super) const GROWTH: [&str; 6] = ["", "growth", "95 %", "last", "rests on", ""];
+pub(super) const GROWTH: [&str; 6] = ["", "growth", "95 %", "last", "rests on", "<"];
 
 /// As in profiles.
 pub(super) const fn protocol(protocol: Protocol) -> &'static str {
@@ -49,21 +50,45 @@ pub(super) fn scenario(s: &ScenarioSummary) -> [String; 9] {
     ]
 }
 
+/// Where a row has nothing for a number.
+const SUMS: &str = "-: these counters are sums, which name no session, so which kind stayed counted or was subtracted twice is not known: see the \
+                               counters for how many; times are of the ends that a look showed by themselves";
+
+/// What the table by kind of end does not say: why some of its rows have no numbers, and what no row of it holds.
+pub(super) fn convergence_notes(s: &Summary) -> Vec<String> {
+    let without = s.convergence.iter().any(|row| row.killed > 0 && row.ghosts.is_none());
+    without.then(|| SUMS.to_owned()).into_iter().chain(other_ghosts(s)).collect()
+}
+
 /// One kind of end over one protocol, or in one dialect.
 pub(super) fn convergence(row: &ConvergenceRow) -> [String; 11] {
+    let told = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), count);
     [
         row.kind.name().to_owned(),
         if row.dialect == Dialect::Native { protocol(row.protocol) } else { row.dialect.name() }.to_owned(),
         count(row.killed),
-        count(row.detected),
-        count(row.written_off),
+        told(row.detected),
+        told(row.written_off),
         ms_or_dash(row.p50_ms),
         ms_or_dash(row.p95_ms),
         ms_or_dash(row.p99_ms),
         ms_or_dash(row.max_ms),
-        count(row.ghosts),
-        count(row.false_capacity),
+        told(row.ghosts),
+        told(row.false_capacity),
     ]
+}
+
+/// Ghosts that the table by kind of end cannot hold: how their sessions ended is no kind of a plan.
+fn other_ghosts(summary: &Summary) -> Option<String> {
+    // Sums cannot tell one ghost from another, and what a killed driver left is in no table.
+    if summary.counters.confidence != Some(Confidence::Exact) || summary.segments.len() > 1 {
+        return None;
+    }
+    let ghosts = [DefectName::Ghost.name(), DefectName::ForgetOnTimeout.name()];
+    let found: u64 = summary.counters.findings.iter().filter(|f| ghosts.contains(&f.name.as_str())).map(|f| f.size).sum();
+    let rows = summary.convergence.iter().map(|row| row.ghosts);
+    let more = found.saturating_sub(rows.sum::<Option<u64>>()?);
+    (more > 0).then(|| format!("and {} ghosts whose sessions no plan ended: a broken connection did, or the backend itself", count(more)))
 }
 
 /// How far the counts were off over time, and how old their ghosts got, in sentences; empty when nobody looked.
@@ -72,7 +97,7 @@ pub(super) fn drift(counters: &CountersSection) -> Vec<String> {
     let mut all: Vec<String> = counters.drift.iter().filter(off).map(one_drift).collect();
     let looks: u64 = counters.drift.iter().map(|row| row.looks).sum();
     if all.is_empty() && looks > 0 {
-        all.push(format!("drift: none in {} looks", count(looks)));
+        all.push(format!("drift: none in the {} looks that could show it", count(looks)));
     }
     let ages = &counters.ghost_ages;
     let kinds = [("when first seen", &ages.seen), ("counted late", &ages.gone), ("gone with their process", &ages.gone_with_process)];
@@ -104,20 +129,25 @@ fn age(what: &str, ages: &Ages) -> Option<String> {
 }
 
 /// One fault that was made on purpose, or was not.
-pub(super) fn fault(row: &FaultRow) -> [String; 7] {
+pub(super) fn fault(row: &FaultRow) -> [String; 8] {
     let shown = |value: f64| if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") };
     let figures = row.figures.iter().map(|(name, value)| format!("{} {}", name.replace('_', " "), shown(*value)));
+    let open = row.is_under_way().then(|| "UNDER WAY".to_owned());
     let note = match (&row.skipped, row.began_s) {
         (Some(why), _) => format!("SKIPPED: {why}"),
         (None, None) => "not reached".to_owned(),
-        (None, Some(_)) => row.without.iter().map(|what| format!("WITHOUT {what}")).chain(figures).collect::<Vec<_>>().join(", "),
+        (None, Some(_)) => {
+            let without = row.without.iter().map(|what| format!("WITHOUT {what}"));
+            open.into_iter().chain(without).chain(figures).collect::<Vec<_>>().join(", ")
+        }
     };
     [
         row.kind.name().to_owned(),
+        if row.with.is_empty() { "-".to_owned() } else { row.with.clone() },
         row.target.clone(),
         format!("{:.0} %", row.fraction * 100.0),
         format!("{:.1}", row.began_s.unwrap_or(row.planned_s)),
-        if row.duration_s > 0.0 { format!("{:.1}", row.duration_s) } else { "-".to_owned() },
+        row.lasted_s().map_or_else(|| "-".to_owned(), |lasted| format!("{lasted:.1}")),
         row.struck.map_or_else(|| "-".to_owned(), count),
         note,
     ]
@@ -139,7 +169,9 @@ pub(super) fn growth(row: &LeakRow) -> Option<[String; 6]> {
 /// One part of a run that was resumed, and how it ended if its driver was killed.
 pub(super) fn segment(row: &SegmentRow) -> (String, Option<String>) {
     let (from, to) = (seconds(row.from_s), seconds(row.to_s));
-    let (lost, unseen) = (count(row.lost_sessions), count(row.unseen_sessions));
-    let end = format!("its driver was killed: {lost} sessions lost with it, {unseen} begun after its last checkpoint");
+    let lost = count(row.lost_sessions);
+    let unseen = row.unseen_sessions.map_or_else(|| "how many were".to_owned(), count);
+    let unknown = if row.unseen_sessions.is_none() { " is not known" } else { "" };
+    let end = format!("its driver was killed: {lost} sessions lost with it, {unseen} begun after its last checkpoint{unknown}");
     (format!("{} (run {}): {from} to {to}", row.number, row.run_id), row.killed.then_some(end))
 }

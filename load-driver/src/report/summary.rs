@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Of the layout of [`Summary`]: one more with every change that a reader could notice.
-pub const SCHEMA_VERSION: u32 = 4;
+pub const SCHEMA_VERSION: u32 = 5;
 
 /// Everything about one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -137,8 +137,9 @@ pub struct SegmentRow {
     pub killed: bool,
     /// Sessions that were under way at the last checkpoint: cut, and in no figure but the funnel's `interrupted` and `aborted`.
     pub lost_sessions: u64,
-    /// Sessions that the backends counted between the last checkpoint and the kill, at most: they are in no figure.
-    pub unseen_sessions: u64,
+    /// Sessions that the backends counted between the last checkpoint and the kill, at most: they are in no figure. None where nobody can tell, and
+    /// where no driver was killed.
+    pub unseen_sessions: Option<u64>,
     /// What could not be proven of them, and what else is to be known.
     pub notes: Vec<String>,
 }
@@ -279,15 +280,15 @@ pub struct ConvergenceRow {
     pub dialect: Dialect,
     /// Sessions that ended so.
     pub killed: u64,
-    /// Of those: the counters followed.
-    pub detected: u64,
-    /// Of those: the backend itself was gone.
-    pub written_off: u64,
+    /// Of those: the counters followed. Of counters that are sums: all, or not known.
+    pub detected: Option<u64>,
+    /// Of those: the backend itself was gone. This and the next two are not known of counters that are sums.
+    pub written_off: Option<u64>,
     /// Of those: still counted at the end.
-    pub ghosts: u64,
+    pub ghosts: Option<u64>,
     /// Decrements too many for them.
-    pub false_capacity: u64,
-    /// Forced end to agreement.
+    pub false_capacity: Option<u64>,
+    /// Forced end to agreement, of those for which a look told when.
     pub p50_ms: Option<f64>,
     /// As above.
     #[serde(default)]
@@ -305,6 +306,9 @@ pub struct FaultRow {
     pub number: u16,
     /// What happened.
     pub kind: FaultName,
+    /// How strongly, in words: `delay 200ms, jitter 50ms`; empty where the kind says it all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub with: String,
     /// To whom, in words.
     pub target: String,
     /// Share of the target.
@@ -341,6 +345,7 @@ impl FaultRow {
         Self {
             number: fault.number,
             kind: fault.kind.name(),
+            with: fault.kind.with(),
             target,
             fraction: fault.fraction,
             planned_s: fault.at.0 as f64 / 1e6,
@@ -352,6 +357,17 @@ impl FaultRow {
             without: None,
             figures: BTreeMap::new(),
         }
+    }
+
+    /// How long it lasted, seconds: as planned while it is not over, or was not made; none for what happens in a moment.
+    pub fn lasted_s(&self) -> Option<f64> {
+        let lasted = self.began_s.zip(self.ended_s).map_or(self.duration_s, |(from, to)| to - from);
+        (self.duration_s > 0.0).then_some(lasted)
+    }
+
+    /// It began, and nothing says that it is over.
+    pub fn is_under_way(&self) -> bool {
+        self.began_s.is_some() && self.ended_s.is_none() && self.duration_s > 0.0
     }
 
     /// Why the run says nothing of this fault, or of a part of it.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{
     Event, Exit, RunInfo, Sink, Style, Summary, build, rows,
-    summary::{ConvergenceRow, CountersStatus, FaultRow, LatencyRow, ProcessCost, ScenarioSummary},
+    summary::{CountersStatus, FaultRow, LatencyRow, ProcessCost, ScenarioSummary},
     text::{Lines, bytes, count, ms, ms_or_dash, percent, seconds, table},
 };
 use crate::{
@@ -72,14 +72,14 @@ pub fn render(summary: &Summary, style: Style) -> String {
         thresholds(&s.thresholds, style),
         segments(s, style),
         counters(s, style),
-        s.comparison.as_ref().map(|c| super::comparison::render(c, style, false)).unwrap_or_default(),
+        s.comparison.as_ref().map(|c| super::comparison::render(c, style)).unwrap_or_default(),
         voice(&s.voice, style),
         invariants(s, style),
         funnel(s, style),
         latencies(&s.latencies, style),
         section(style, "conversation", &s.behaviour.describe()),
         scenarios(&s.scenarios, style),
-        convergence(&s.convergence, style),
+        convergence(s, style),
         faults(&s.faults, style),
         balance(s.balance.as_ref(), style),
         errors(s, style),
@@ -238,14 +238,15 @@ fn invariants(s: &Summary, style: Style) -> String {
 
 fn funnel(s: &Summary, style: Style) -> String {
     let f = &s.funnel;
-    let row = |name: &str, n: u64, of: u64| vec![name.to_owned(), count(n), percent(n, of)];
+    // One base for all: shares of different wholes look as if they could be added.
+    let row = |name: &str, n: u64| vec![name.to_owned(), count(n), percent(n, f.requested)];
     let mut rows = vec![
         vec!["requested".to_owned(), count(f.requested), String::new()],
-        row("attempted", f.attempted, f.requested),
-        row("established", f.established, f.requested),
-        row("  completed", f.completed, f.established),
-        row("  interrupted", f.interrupted, f.established),
-        row("  failed", f.failed, f.established),
+        row("attempted", f.attempted),
+        row("established", f.established),
+        row("  completed", f.completed),
+        row("  interrupted", f.interrupted),
+        row("  failed", f.failed),
     ];
     for (name, n) in [
         ("not attempted", f.not_attempted),
@@ -259,10 +260,10 @@ fn funnel(s: &Summary, style: Style) -> String {
         ("never over", f.live),
     ] {
         if n > 0 {
-            rows.push(row(name, n, f.requested));
+            rows.push(row(name, n));
         }
     }
-    section(style, "sessions", &table(&["", "count", "share"], &rows))
+    section(style, "sessions", &table(&["", "count", "of requested"], &rows))
 }
 
 fn latencies(rows: &[LatencyRow], style: Style) -> String {
@@ -302,12 +303,13 @@ fn scenarios(scenarios: &[ScenarioSummary], style: Style) -> String {
     section(style, "scenarios, ms from the intended time", &table(&rows::SCENARIOS, &rows))
 }
 
-fn convergence(all: &[ConvergenceRow], style: Style) -> String {
-    let rows: Vec<_> = all.iter().filter(|row| row.killed > 0).map(|row| rows::convergence(row).to_vec()).collect();
+fn convergence(s: &Summary, style: Style) -> String {
+    let rows: Vec<_> = s.convergence.iter().filter(|row| row.killed > 0).map(|row| rows::convergence(row).to_vec()).collect();
     if rows.is_empty() {
         return String::new();
     }
-    section(style, "convergence of the counters by kind of end", &table(&rows::CONVERGENCE, &rows))
+    let notes: String = rows::convergence_notes(s).iter().map(|note| format!("  {note}\n")).collect();
+    section(style, "convergence of the counters by kind of end", &format!("{}{notes}", table(&rows::CONVERGENCE, &rows)))
 }
 
 fn faults(all: &[FaultRow], style: Style) -> String {
@@ -421,7 +423,7 @@ fn costs(costs: &[ProcessCost], style: Style) -> String {
             cost.rss_per_session_bytes.map_or_else(dash, bytes),
         ]
     };
-    let head = ["", "dialect", "cpu s", "frames", "cpu us/frame", "peak memory", "sessions", "memory/session"];
+    let head = ["", "<dialect", "cpu s", "frames", "cpu us/frame", "peak memory", "sessions", "memory/session"];
     section(style, "cost", &table(&head, &costs.iter().map(line).collect::<Vec<_>>()))
 }
 

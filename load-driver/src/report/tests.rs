@@ -203,10 +203,10 @@ pub(super) fn bad() -> Summary {
             protocol: Protocol::Grpc,
             dialect: Dialect::Native,
             killed: 20,
-            detected: 17,
-            written_off: 0,
-            ghosts: 3,
-            false_capacity: 0,
+            detected: Some(17),
+            written_off: Some(0),
+            ghosts: Some(3),
+            false_capacity: Some(0),
             p50_ms: Some(12.3),
             p95_ms: Some(200.0),
             p99_ms: Some(250.0),
@@ -227,6 +227,22 @@ pub(super) fn empty() -> Summary {
     let thresholds = judged(&registry, &funnels, &[]);
     let generator = build::generator(&registry, &ProcessTrack::default(), LIMITS);
     summary(&registry, &funnels, Known { run: run_info(), thresholds, generator, ..Known::default() }, &[])
+}
+
+/// What could not even be dialled for want of file descriptors says nothing of the target.
+#[test]
+fn a_driver_without_file_descriptors_is_saturated() {
+    let exit = |cause| {
+        let registry = Registry::new(START, labels());
+        let mut ledger = ledger();
+        session(&mut ledger, 0, 0, Some(LedgerEvent::Failed { cause }));
+        let funnels = funnels(ledger);
+        let generator = build::generator(&registry, &ProcessTrack::default(), LIMITS);
+        let made = summary(&registry, &funnels, Known { run: run_info(), generator, ..Known::default() }, &[]);
+        (made.generator.saturation.saturated, made.exit.reasons.contains(&Exit::GeneratorSaturated))
+    };
+    assert_eq!(exit(FailureCause::TooManyFiles), (true, true));
+    assert_eq!(exit(FailureCause::ConnectionRefused), (false, false));
 }
 
 /// A run that is worse than its baseline in one figure.
@@ -266,10 +282,22 @@ pub(super) fn compared() -> Summary {
 
 #[test]
 fn the_end_of_a_run_against_its_baseline() {
-    let summary = compared();
+    let mut summary = compared();
     assert_eq!((summary.exit.code, summary.exit.reasons.as_slice()), (99, &[Exit::ThresholdFailed][..]));
-    insta::assert_snapshot!(comparison::render(summary.comparison.as_ref().unwrap(), Style::default(), false));
+    insta::assert_snapshot!(comparison::render(summary.comparison.as_ref().unwrap(), Style::default()));
     assert!(terminal::render(&summary, Style::default()).contains("REGRESSION: 1 worse"));
+    // Where nothing could be told, why not is what must be read; of single scenarios it is not.
+    let undecided = summary.comparison.as_mut().unwrap();
+    undecided.status = compare::Status::Undecided;
+    let one =
+        compare::Row { key: "connect{scenario:talk}".into(), reason: "9 samples, 200 are needed".into(), ..undecided.rows[2].clone() };
+    undecided.rows.insert(0, one);
+    let text = comparison::render(undecided, Style::default());
+    assert!(
+        text.contains("8 samples, 200 are needed") && !text.contains("9 samples") && text.contains("1 figures are not comparable"),
+        "{text}"
+    );
+    let summary = compared();
     let marks = annotations::render(&annotations::of(&summary));
     assert!(marks.starts_with("::error title=worse than the baseline%3A turn_response{scenario%3Atalk} p(95)::"), "{marks}");
     let xml = junit::render(&summary).unwrap();
@@ -343,7 +371,7 @@ fn results_are_read_back() {
     for (text, said) in [
         ("{}", "no schema_version"),
         ("{\"schema_version\": 2}", "its schema is 2"),
-        ("{\"schema_version\": 4}", "missing field"),
+        ("{\"schema_version\": 5}", "missing field"),
         ("", "EOF"),
     ] {
         std::fs::write(run.join("summary.json"), text).unwrap();
@@ -454,6 +482,7 @@ fn stall(skipped: Option<&str>) -> FaultRow {
     FaultRow {
         number: u16::from(!made),
         kind: FaultName::Stall,
+        with: String::new(),
         target: "backend 0".into(),
         fraction: 0.5,
         planned_s: 3.0,
@@ -465,6 +494,48 @@ fn stall(skipped: Option<&str>) -> FaultRow {
         without: None,
         figures: std::collections::BTreeMap::new(),
     }
+}
+
+/// How strong it was tells faults of a kind apart; one that was cut lasted as long as it did.
+#[test]
+fn a_fault_shows_what_was_made_of_it_and_how_long_it_lasted() {
+    let row = |with: &str, ended_s| FaultRow {
+        kind: FaultName::Delay,
+        with: with.into(),
+        planned_s: 47.0,
+        duration_s: 20.0,
+        began_s: Some(47.0),
+        ended_s,
+        ..stall(None)
+    };
+    let momentary = FaultRow { kind: FaultName::KillBackend, with: "dead for 1s".into(), duration_s: 0.0, ended_s: None, ..stall(None) };
+    let faults = vec![row("delay 200ms, jitter 50ms", Some(51.067)), row("delay 2s", None), momentary];
+    let summary = Summary { faults, ..good() };
+    for text in [terminal::render(&summary, Style::default()), markdown::render(&summary)] {
+        let line = |with: &str| {
+            let line = text.lines().find(|line| line.contains(with)).unwrap_or_else(|| panic!("no {with} in {text}"));
+            line.split(['|', ' ']).filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let has = |with: &str, word: &str| line(with).iter().any(|one| one == word);
+        assert!(has("delay 200ms, jitter 50ms", "4.1") && !has("delay 200ms, jitter 50ms", "20.0"), "{text}");
+        assert!(has("delay 2s", "20.0") && has("delay 2s", "UNDER"), "{text}");
+        assert!(has("dead for 1s", "kill_backend") || has("dead for 1s", "kill\\_backend"), "{text}");
+        assert!(!has("dead for 1s", "UNDER"), "{text}");
+    }
+    assert_eq!(serde_json::to_value(&summary).unwrap()["faults"][1]["with"], "delay 2s");
+}
+
+/// Findings and table add up.
+#[test]
+fn ghosts_that_no_kind_of_end_has_are_told_beside_the_table() {
+    let mut summary = bad();
+    let shown = |summary: &Summary| [terminal::render(summary, Style::default()), markdown::render(summary)];
+    summary.counters.confidence = Some(crate::ledger::Confidence::Exact);
+    assert!(shown(&summary).iter().all(|text| !text.contains("ghosts whose")), "the table has all three");
+    summary.counters.findings[0].size = 5;
+    assert!(shown(&summary).iter().all(|text| text.contains("and 2 ghosts whose sessions no plan ended")));
+    summary.counters.confidence = Some(crate::ledger::Confidence::Totals);
+    assert!(shown(&summary).iter().all(|text| !text.contains("ghosts whose")), "sums tell no ghost from another");
 }
 
 /// Two scenarios of one session each, and what was counted in the first.

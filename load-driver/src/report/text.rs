@@ -131,9 +131,15 @@ pub fn seconds(value: f64) -> String {
     }
 }
 
-/// Indented columns, the first to the left and the others to the right; no trailing space. Cells must be plain text.
+/// The head of a column as it reads, and whether it is one of words, which stand to the left: `<notes`.
+pub fn column(head: &str) -> (&str, bool) {
+    head.strip_prefix('<').map_or((head, false), |head| (head, true))
+}
+
+/// Indented columns, the first and those of words ([`column`]) to the left and the others to the right; no trailing space. Cells must be plain text.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let columns = head.len();
+    let (head, words): (Vec<&str>, Vec<bool>) = head.iter().map(|head| column(head)).unzip();
     let mut widths: Vec<usize> = head.iter().map(|h| h.chars().count()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -143,9 +149,13 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = String::new();
     let mut line = |cells: &mut dyn Iterator<Item = &str>| {
         let mut text = String::from("  ");
-        for (n, (cell, width)) in cells.zip(&widths).enumerate().take(columns) {
+        for (n, (cell, (width, words))) in cells.zip(widths.iter().zip(&words)).enumerate().take(columns) {
             // Writing to a string cannot fail.
-            let _ = if n == 0 { write!(text, "{cell:<width$}") } else { write!(text, "  {cell:>width$}") };
+            let _ = match n {
+                0 => write!(text, "{cell:<width$}"),
+                _ if *words => write!(text, "  {cell:<width$}"),
+                _ => write!(text, "  {cell:>width$}"),
+            };
         }
         out.push_str(text.trim_end());
         out.push('\n');
@@ -203,5 +213,8 @@ mod tests {
     fn tables_line_up() {
         let shown = table(&["metric", "p50"], &[vec!["a".into(), "1".into()], vec!["longer_name".into(), "1,000".into()]]);
         assert_eq!(shown, "  metric         p50\n  a                1\n  longer_name  1,000\n");
+        let words =
+            table(&["", "<why", "n"], &[vec!["a".into(), "so".into(), "1".into()], vec!["b".into(), "because".into(), "10".into()]]);
+        assert_eq!(words, "     why       n\n  a  so        1\n  b  because  10\n");
     }
 }

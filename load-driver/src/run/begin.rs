@@ -93,7 +93,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
         balancing.open(*source, start_us);
     }
     let mut usage = BTreeMap::new();
-    let mut voice = VoiceBook::new(voice_config(job, &set));
+    let mut voice = VoiceBook::new(voice_config(job, &set, start_us));
     for look in std::mem::take(&mut set.looks) {
         if let Look::Sample(sample) = &look {
             voice.sample(sample);
@@ -116,7 +116,6 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
     if let Some((window, metrics)) = monitor.windows() {
         registry.keep_recent(window, metrics);
     }
-    let info = finish::run_info(job, &set, start_us);
     let poller = Poller::start(std::mem::take(&mut set.sources), profile.counters.interval.0, clock);
 
     sleep_until(clock.instant(Micros::ZERO).into()).await;
@@ -124,7 +123,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
     let engine = Engine::start(without(plan, &with_workers), options, set.targets.clone(), balancer, clock, events_in)?;
     Ok(Run {
         job: job.clone(),
-        info,
+        info: finish::run_info(job, &set, start_us),
         clock,
         ledger,
         balancing,
@@ -192,19 +191,21 @@ fn ledger_config(job: &Job, set: &TargetSet, start_us: u64) -> LedgerConfig {
         scenarios: job.prepared.plan.scenarios.iter().map(|scenario| scenario.expect).collect(),
         dialects: job.prepared.plan.scenarios.iter().map(|scenario| scenario.service.dialect).collect(),
         start_at_upgrade: job.prepared.plan.scenarios.iter().map(|scenario| scenario.service.dialect.starts_at_upgrade()).collect(),
+        says_ready: job.prepared.plan.scenarios.iter().map(|scenario| scenario.service.says_ready()).collect(),
         settle_us: counters.settle.micros(),
         poll_interval_us: counters.interval.micros(),
-        ..LedgerConfig::new(job.run_id.clone(), start_us, backends)
+        ..LedgerConfig::new(job.run_id.clone(), start_us, backends).with_lag_limit(profile.driver.max_schedule_lag.micros())
     }
 }
 
-fn voice_config(job: &Job, set: &TargetSet) -> VoiceConfig {
+fn voice_config(job: &Job, set: &TargetSet, start_us: u64) -> VoiceConfig {
     let profile = &job.prepared.profile;
     let watched = set.watched();
     VoiceConfig {
         window_us: profile.counters.window.micros(),
         allowed: profile.voice_faults.allow.clone(),
         watched: (0..set.members).map(|index| watched.contains(&index)).collect(),
+        start_us,
     }
 }
 

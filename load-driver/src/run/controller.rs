@@ -319,6 +319,7 @@ impl Run {
             }
             EngineEvent::Struck { fault, sessions } => self.timeline.struck(fault, sessions),
             EngineEvent::Storm { fault, steps } => self.timeline.storm(fault, &steps),
+            EngineEvent::StoodStill { shard, from_us, to_us } => self.ledger.stood_still(source(shard), from_us, to_us),
             EngineEvent::Ready => {}
             EngineEvent::Interval(report) => self.interval(worker, report, reporters),
             EngineEvent::Done { shard } => {
@@ -430,7 +431,16 @@ impl Run {
         let (lag_p99_ms, cpu_cores) = (self.last_lag_p99_ms, self.driver.track.mean_cores());
         let tick = progress::tick(
             plan,
-            Now { at: now, stage, live: &live, before: &self.before, speaking: self.registry.gauges().1, lag_p99_ms, cpu_cores },
+            Now {
+                at: now,
+                from: self.job.from(),
+                stage,
+                live: &live,
+                before: &self.before,
+                speaking: self.registry.gauges().1,
+                lag_p99_ms,
+                cpu_cores,
+            },
         );
         self.tell(reporters, Event::Tick(&tick));
         self.before = live;

@@ -110,7 +110,8 @@ pub(super) async fn conclude(mut run: Run, over_at: Micros, reporters: &mut Repo
     let balance = run.balancing.close(&verdict, &run.registry);
     let balance = balance.inspect_err(|why| tracing::info!("the quality of balance is not known: {why}")).ok();
     let voice = run.voice.close(super::poller::unix_now(&run.clock));
-    let counters = counters(&verdict, &run.set.unwatched, run.gave_up());
+    let summed = run.job.prepared.profile.counters.sum.then_some(run.set.members);
+    let counters = counters(&verdict, summed, &run.set.unwatched, run.gave_up());
     run.balance.clone_from(&balance);
     let known = known(&run, over_at, (&verdict.funnels, counters, voice), &verdict.convergence, verdict.irregular.clone());
     let mut reasons = run.reasons.clone();
@@ -186,12 +187,10 @@ pub(super) fn finding(f: &ledger::Finding) -> FindingRow {
     }
 }
 
-fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersSection {
+fn counters(verdict: &Verdict, summed: Option<usize>, unwatched: &[String], gave_up: bool) -> CountersSection {
     // Interrupted twice: what could not be looked at any more says nothing of the backend. What was proven before stays.
     let excused = |f: &&ledger::Finding| gave_up && f.name == ledger::DefectName::Unverified;
-    let looks: u64 = verdict.backends.iter().map(|b| b.samples).sum();
-    let accepted: u64 = verdict.backends.iter().map(|b| b.accepted).sum();
-    let mut basis = vec![format!("{looks} looks at {} backend processes, {accepted} sessions", verdict.backends.len())];
+    let mut basis = vec![looked_at(verdict, summed)];
     basis.extend(unwatched.iter().cloned());
     basis.extend(verdict.notes.iter().cloned());
     if gave_up {
@@ -214,6 +213,18 @@ fn counters(verdict: &Verdict, unwatched: &[String], gave_up: bool) -> CountersS
     }
 }
 
+/// What the proof rests on; `summed` is how many backends have one reading for all.
+fn looked_at(verdict: &Verdict, summed: Option<usize>) -> String {
+    let looks: u64 = verdict.backends.iter().map(|b| b.samples).sum();
+    let accepted: u64 = verdict.backends.iter().map(|b| b.accepted).sum();
+    let of = match (summed, verdict.backends.len()) {
+        (Some(backends), _) => format!("the sum of {backends} backends"),
+        (None, 1) => "1 backend process".to_owned(),
+        (None, processes) => format!("{processes} backend processes"),
+    };
+    format!("{looks} looks at {of}, {accepted} sessions")
+}
+
 /// The name under which serde writes a value without fields.
 fn name_of(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
@@ -221,15 +232,17 @@ fn name_of(value: &impl serde::Serialize) -> String {
 
 fn convergence_row(row: &ledger::ConvergenceRow) -> ConvergenceRow {
     let ms = |us: Option<u64>| us.map(|us| us as f64 / 1_000.0);
+    let by_name = |n: u64| (!row.sums).then_some(n);
     ConvergenceRow {
         kind: row.kind,
         protocol: row.protocol,
         dialect: row.dialect,
         killed: row.killed,
-        detected: row.detected,
-        written_off: row.written_off,
-        ghosts: row.ghosts,
-        false_capacity: row.false_capacity,
+        // That the counters followed all of them, sums do tell.
+        detected: by_name(row.detected).or((row.detected == row.killed).then_some(row.killed)),
+        written_off: by_name(row.written_off),
+        ghosts: by_name(row.ghosts),
+        false_capacity: by_name(row.false_capacity),
         p50_ms: ms(row.p50_us),
         p95_ms: ms(row.p95_us),
         p99_ms: ms(row.p99_us),
@@ -250,4 +263,37 @@ fn costs(run: &Run) -> Vec<ProcessCost> {
 /// Frames of this process, both ways.
 pub(super) fn frames(counts: &[(Counter, u64)]) -> u64 {
     counts.iter().filter(|(c, _)| matches!(c, Counter::FramesSent | Counter::FramesReceived)).map(|(_, n)| n).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Dialect, EndKind, Protocol};
+
+    #[test]
+    fn of_sums_only_what_they_tell_is_in_the_results() {
+        let row = |detected, sums| {
+            let row = ledger::ConvergenceRow {
+                kind: EndKind::Cancel,
+                protocol: Protocol::Grpc,
+                dialect: Dialect::Native,
+                killed: 24,
+                detected,
+                written_off: 0,
+                ghosts: 0,
+                false_capacity: 0,
+                sums,
+                p50_us: Some(2_000),
+                p95_us: None,
+                p99_us: None,
+                max_us: None,
+            };
+            let told = convergence_row(&row);
+            assert_eq!((told.killed, told.p50_ms), (24, Some(2.0)));
+            (told.detected, told.written_off, told.ghosts, told.false_capacity)
+        };
+        assert_eq!(row(4, false), (Some(4), Some(0), Some(0), Some(0)));
+        assert_eq!(row(4, true), (None, None, None, None), "anybody may be among the ghosts");
+        assert_eq!(row(24, true), (Some(24), None, None, None));
+    }
 }

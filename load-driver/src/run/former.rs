@@ -75,9 +75,9 @@ impl Former {
         if let Some(last) = segments.last_mut() {
             last.killed = true;
             last.lost_sessions = self.lost;
-            last.unseen_sessions = leftover.unseen;
+            last.unseen_sessions = leftover.unseen();
             last.notes.clone_from(&leftover.notes);
-            let cut = self.summary.faults.iter().filter(|row| is_under_way(row)).map(|row| row.kind.name()).collect::<Vec<_>>();
+            let cut = self.summary.faults.iter().filter(|row| row.is_under_way()).map(|row| row.kind.name()).collect::<Vec<_>>();
             if !cut.is_empty() {
                 last.notes.push(format!(
                     "faults under way at the last checkpoint ended with their driver, and are not made again: {}",
@@ -89,11 +89,6 @@ impl Former {
     }
 }
 
-/// It had begun at the last checkpoint, and was not over.
-fn is_under_way(row: &FaultRow) -> bool {
-    row.began_s.is_some() && row.ended_s.is_none() && row.duration_s > 0.0
-}
-
 /// Those of the plan before the checkpoint, as it told them, and those of the new segment.
 fn faults(before: &[FaultRow], now: Vec<FaultRow>, from: Micros) -> Vec<FaultRow> {
     let from_s = from.0 as f64 / 1e6;
@@ -101,7 +96,7 @@ fn faults(before: &[FaultRow], now: Vec<FaultRow>, from: Micros) -> Vec<FaultRow
     let is_past = |row: &&FaultRow| ((row.planned_s * 1e6).round() as u64) < from.0;
     let mut all: Vec<FaultRow> = before.iter().filter(is_past).cloned().collect();
     for row in &mut all {
-        if is_under_way(row) {
+        if row.is_under_way() {
             row.ended_s = Some(from_s);
         }
         if row.began_s.is_none() && row.skipped.is_none() {

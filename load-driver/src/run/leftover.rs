@@ -28,11 +28,18 @@ pub(super) struct Leftover {
     pub(super) findings: Vec<FindingRow>,
     /// What could not be proven.
     pub(super) notes: Vec<String>,
-    /// Sessions that were begun after the last checkpoint, at most.
-    pub(super) unseen: u64,
+    /// Sessions that were begun after the last checkpoint, at most, as far as backends told.
+    unseen: u64,
+    /// Not all of them did.
+    untold: bool,
 }
 
 impl Leftover {
+    /// Sessions that were begun after the last checkpoint, at most; none where that is not known.
+    pub(super) fn unseen(&self) -> Option<u64> {
+        (!self.untold).then_some(self.unseen)
+    }
+
     fn find(&mut self, name: DefectName, size: u64, evidence: String, ids: Vec<String>) {
         let mut row = super::finish::finding(&Finding::new(name, size, evidence));
         row.session_ids = ids.into_iter().take(20).collect();
@@ -64,6 +71,7 @@ pub(super) async fn wait(job: &Job, set: &mut TargetSet, clock: Clock) -> Leftov
         judge(former, &last, &set.totals, &mut out);
         set.looks.push(last);
     }
+    out.untold |= set.sources.is_empty() || !set.unwatched.is_empty();
     if set.sources.is_empty() {
         out.notes.push("the backends have no counters, so nothing is known of the sessions that the killed driver had".to_owned());
     }
@@ -72,6 +80,7 @@ pub(super) async fn wait(job: &Job, set: &mut TargetSet, clock: Clock) -> Leftov
 
 /// Embedded backends died with their driver.
 fn dead(former: &Former, out: &mut Leftover) {
+    out.untold = true;
     out.notes.push(
         "the backends were processes of the killed driver and died with it: fresh ones were started, and what the old ones counted after the last checkpoint is not known"
             .to_owned(),
@@ -154,6 +163,7 @@ fn judge(former: &Former, look: &Look, totals: &[TotalsConfig], out: &mut Leftov
     let sample = match look {
         Look::Sample(sample) => sample,
         Look::Gap { backend, reason, .. } => {
+            out.untold = true;
             let text = format!("backend {backend} did not tell whether the sessions of the killed driver are over: {reason}");
             return out.find(DefectName::Unverified, 1, text, Vec::new());
         }
@@ -162,6 +172,7 @@ fn judge(former: &Former, look: &Look, totals: &[TotalsConfig], out: &mut Leftov
             return judge_sums(sums_stand(former, sample.source), name, &sample.counts, out);
         }
         Look::Blind { reason, .. } => {
+            out.untold = true;
             let text = format!("the counters did not tell whether the sessions of the killed driver are over: {reason}");
             return out.find(DefectName::Unverified, 1, text, Vec::new());
         }
@@ -185,6 +196,7 @@ fn judge(former: &Former, look: &Look, totals: &[TotalsConfig], out: &mut Leftov
         out.find(DefectName::Unverified, size, text, Vec::new());
     }
     let Some(stand) = same else {
+        out.untold = true;
         if stand.is_none() {
             out.notes.push(unknown(&format!("backend {backend}")));
         }
@@ -227,6 +239,7 @@ fn late(who: &str, size: u64, out: &mut Leftover) {
 /// Without names: numbers against those of the last checkpoint. None of the run's sessions lives.
 fn judge_sums(stand: Option<&SumsStand>, name: &str, now: &Counts, out: &mut Leftover) {
     let Some(stand) = stand else {
+        out.untold = true;
         out.notes.push(unknown(name));
         if now.active != 0 {
             let text = format!("{name} counts {} sessions, and whether they were there before the run is not known", now.active);
@@ -236,10 +249,12 @@ fn judge_sums(stand: Option<&SumsStand>, name: &str, now: &Counts, out: &mut Lef
     };
     if stand.fell(now) {
         let text = format!("{name}: a number that only grows fell since the last checkpoint, in one and the same process");
+        out.untold = true;
         out.find(DefectName::CounterReset, 1, text, Vec::new());
         return overdue(name, stand.overdue, "fell", out);
     }
     if !stand.is_of(now) {
+        out.untold = true;
         out.notes.push(format!("{name} was started anew since the last checkpoint: what it had counted until then is not known"));
         return overdue(name, stand.overdue, "was started anew", out);
     }
@@ -256,6 +271,7 @@ fn judge_sums(stand: Option<&SumsStand>, name: &str, now: &Counts, out: &mut Lef
     }
     too_few(stand, name, now, out);
     let Some(started) = stand.since(|counts| counts.started, now) else {
+        out.untold = true;
         out.notes.push(format!("{name} does not tell how many sessions began after the last checkpoint"));
         return;
     };

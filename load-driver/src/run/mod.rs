@@ -30,7 +30,7 @@ mod poller;
 mod predict;
 mod progress;
 pub mod reach;
-mod remote;
+pub(crate) mod remote;
 mod resume;
 mod series;
 mod strikes;

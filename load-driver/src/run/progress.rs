@@ -13,8 +13,10 @@ use crate::{
 /// What a tick is made of, beside the plan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now<'a> {
-    /// Run time.
+    /// Run time, of the plan's rest where a run goes on.
     pub(super) at: Micros,
+    /// What the run had used up when its rest began.
+    pub(super) from: Micros,
     /// What the run does.
     pub(super) stage: Stage,
     /// Of the ledger.
@@ -32,8 +34,8 @@ pub(super) struct Now<'a> {
 /// The run now.
 pub(super) fn tick(plan: &Plan, now: Now<'_>) -> Tick {
     Tick {
-        at: Duration::from_micros(now.at.0),
-        planned: Duration::from_micros(plan.stops_at().0),
+        at: Duration::from_micros(now.from.0 + now.at.0),
+        planned: Duration::from_micros(now.from.0 + plan.stops_at().0),
         stage: now.stage,
         scenarios: plan.scenarios.iter().map(|scenario| of(scenario, now)).collect(),
         active: now.live.funnels.total().live,
@@ -62,5 +64,30 @@ fn of(scenario: &ScenarioPlan, now: Now<'_>) -> ScenarioTick {
         active: live.live,
         failed: live.sessions_failed(),
         progress: if span > 0.0 { ((now.at - outlook.from).as_secs_f64() / span).min(1.0) } else { 0.0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        plan::Resumed,
+        profile::{Source, open_text},
+    };
+
+    /// As the run's opening says how long it takes.
+    #[test]
+    fn a_run_that_goes_on_counts_from_its_begin() {
+        let text = "scenarios: {talk: {executor: constant-sessions, sessions: 1, duration: 40s, conversations: [{turns: [{wait: 1s}]}]}}";
+        let loaded = open_text(&Source::Shipped("test".into()), "test", text, &[]).unwrap_or_else(|e| panic!("{e}"));
+        let plan = Plan::build(&loaded.profile, "00000000").unwrap_or_else(|e| panic!("{e}"));
+        let from = Micros::from_millis(13_000);
+        let plan = plan.resumed(Resumed { from, segment: 1 });
+        let live = LiveView::default();
+        let stage = Stage::Running;
+        let at = Micros::from_millis(2_000);
+        let now = Now { at, from, stage, live: &live, before: &live, speaking: 0, lag_p99_ms: None, cpu_cores: None };
+        let tick = tick(&plan, now);
+        assert_eq!((tick.at, tick.planned), (Duration::from_secs(15), Duration::from_secs(40)));
     }
 }

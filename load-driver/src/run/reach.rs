@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::{
     plan::{ADMIN_TOKEN, Connection, variables::has_variable},
-    profile::{Address, Loaded, ProfileError, Target, TargetUrl, header_error, is_secret_name, shown},
+    profile::{Address, Loaded, ProfileError, Target, TargetUrl, header_error, is_secret_name, secrets_of, shown},
     transport::{TlsClient, unsendable},
 };
 
@@ -134,6 +134,30 @@ impl ReachArgs {
     }
 }
 
+/// The same of the flags beside those of the connection: a URL's query, and what `--set` puts into a connection.
+pub fn other_shown_secrets(target: Option<&str>, set: &[String]) -> Vec<&'static str> {
+    let found = [("--target", target.is_some_and(has_secret_query)), ("--set", set.iter().any(|text| sets_a_secret(text)))];
+    found.into_iter().filter(|(_, shown)| *shown).map(|(flag, _)| flag).collect()
+}
+
+fn has_secret_query(text: &str) -> bool {
+    secrets_of(text).iter().any(|secret| !secret.is_empty() && !has_variable(secret))
+}
+
+fn sets_a_secret(text: &str) -> bool {
+    let Some((path, value)) = text.split_once('=') else { return false };
+    let literal = |name: &str| is_secret_name(name) && !value.trim().is_empty() && !has_variable(value);
+    let steps: Vec<&str> = path.split('.').map(str::trim).collect();
+    let of_connection = match steps.strip_prefix(&["counters"]).unwrap_or(&steps) {
+        ["connection", "headers" | "query", name] | ["connection", name @ "admin_token"] => literal(name),
+        // A whole map, or a name that is the secret itself.
+        ["connection", "headers" | "query"] | ["connection", "subprotocols", ..] => literal(value),
+        ["connection"] => ["headers", "query", "subprotocols", "admin_token"].iter().any(|key| value.contains(key)) && literal(value),
+        _ => false,
+    };
+    of_connection || has_secret_query(value)
+}
+
 /// What the connection needs is there: variables, and the files of TLS where they are used.
 pub fn ready(loaded: &Loaded) -> Result<(), super::UsageError> {
     let connection = &loaded.profile.connection;
@@ -228,6 +252,38 @@ mod tests {
         ] {
             let cli = Cli::try_parse_from(["load-driver", flag]).expect("flags");
             assert_eq!(cli.reach.shown_secrets(), Vec::from_iter(shown), "{flag}");
+        }
+    }
+
+    #[test]
+    fn a_target_and_a_set_show_secrets_too() {
+        for (target, told) in [
+            ("ws://agents.example/path?api_key=hunter2", true),
+            ("ws://a.example,ws://b.example/?model=m&token=hunter2", true),
+            ("ws://agents.example/path?model=m", false),
+            ("127.0.0.1:7000", false),
+        ] {
+            assert_eq!(other_shown_secrets(Some(target), &[]), Vec::from_iter(told.then_some("--target")), "{target}");
+        }
+        for (set, told) in [
+            ("connection.headers.Authorization=Bearer hunter2", true),
+            ("connection.headers.Authorization=Bearer ${KEY}", false),
+            ("connection.headers.X-Kind=hunter2", false),
+            ("connection.query.key=hunter2", true),
+            ("connection.headers={x-api-key: hunter2}", true),
+            ("connection={headers: {x-api-key: hunter2}}", true),
+            ("connection={ca: ca.pem, key: own.pem}", false),
+            ("connection.key=own.pem", false),
+            ("connection.admin_token=hunter2", true),
+            ("connection.subprotocols.0=openai-insecure-api-key.hunter2", true),
+            ("counters.connection.headers.Authorization=hunter2", true),
+            ("counters.url=http://a.example/metrics?token=hunter2", true),
+            ("target=[{address: 'ws://a.example/?key=hunter2'}]", true),
+            ("routing.policy=key_hash", false),
+            ("scenarios.talk.sessions=50", false),
+            ("nonsense", false),
+        ] {
+            assert_eq!(other_shown_secrets(None, &[set.to_owned()]), Vec::from_iter(told.then_some("--set")), "{set}");
         }
     }
 

@@ -49,6 +49,23 @@ pub(super) async fn allow(prepared: &Prepared, allowed: bool) -> Result<(), RunE
     Ok(())
 }
 
+/// What [`allow`] would ask of this plan, as far as it can be told without a network.
+pub(crate) fn asks(profile: &Profile, plan: &Plan) -> Vec<String> {
+    let load = Load::of(plan);
+    let told = |target: String| {
+        let host = TargetUrl::parse(&target).ok()?.host;
+        let near = host.parse().map(is_near);
+        let sure = match near {
+            Ok(true) => return None,
+            Err(_) if host.eq_ignore_ascii_case("localhost") => return None,
+            Ok(false) => "needs",
+            Err(_) => "needs, should it be neither this machine nor in a private network,",
+        };
+        Some(format!("{} {sure} --allow-remote: this run would {load}", shown(&target)))
+    };
+    if load.is_modest() { Vec::new() } else { whom(profile).0.into_iter().filter_map(told).collect() }
+}
+
 async fn refuse(target: &str, load: &impl fmt::Display) -> Result<(), RunError> {
     let Some(far) = far(target).await else { return Ok(()) };
     let message = format!(
@@ -253,6 +270,22 @@ mod tests {
             (open(1, "300s"), 60.0, 1.0),
         ] {
             assert_eq!(Load::of(&prepared(&text).plan), Load { at_once, a_second }, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_told_before() {
+        let of = |target: &str, load: &str| {
+            let prepared = prepared(&format!("target: ['{target}']\n{load}"));
+            asks(&prepared.profile, &prepared.plan).join("; ")
+        };
+        let (modest, more) = (closed(20, "1s"), closed(21, "1s"));
+        let told = of("ws://203.0.113.7:80/a?key=hunter2", &more);
+        assert!(told.contains("203.0.113.7") && told.contains("needs --allow-remote") && told.contains("21 sessions"), "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
+        assert!(of("agents.example:7000", &more).contains("should it be neither"));
+        for (target, load) in [("203.0.113.7:7000", &modest), ("10.0.0.1:7000", &more), ("localhost:7000", &more), ("[::1]:7000", &more)] {
+            assert_eq!(of(target, load), "", "{target}");
         }
     }
 

@@ -34,6 +34,8 @@ pub struct VoiceConfig {
     pub allowed: Vec<VoiceFault>,
     /// Backends whose counters are read.
     pub watched: Vec<bool>,
+    /// Unix time at which the run begins, microseconds.
+    pub start_us: u64,
 }
 
 /// A kind as all callers met it.
@@ -44,6 +46,8 @@ struct Sum {
     sessions: u64,
     size: u64,
     worst_us: u64,
+    /// Begin of the first and end of the last, unix microseconds.
+    span: Option<(u64, u64)>,
     client_refs: Vec<String>,
 }
 
@@ -90,7 +94,11 @@ impl VoiceBook {
                 }
                 sum.sessions += 1;
                 sum.size += u64::from(found.size());
-                sum.worst_us = found.occurrences.iter().map(|one| one.worst_us).fold(sum.worst_us, u64::max);
+                for one in &found.occurrences {
+                    sum.worst_us = sum.worst_us.max(one.worst_us);
+                    let (from_us, to_us) = sum.span.unwrap_or((one.from_us, one.to_us));
+                    sum.span = Some((from_us.min(one.from_us), to_us.max(one.to_us)));
+                }
                 if sum.client_refs.len() < LISTED {
                     sum.client_refs.push(report.client_ref.clone());
                 }
@@ -218,7 +226,7 @@ impl VoiceBook {
                 }
                 _ => self.sums.get(&kind).map_or((0, None), |sum| {
                     excused = sum.excused;
-                    (sum.tested, sum.finding(kind))
+                    (sum.tested, sum.finding(kind, self.config.start_us))
                 }),
             };
             let status = match (&finding, tested) {
@@ -259,8 +267,13 @@ fn finding(kind: VoiceFault, sessions: u64, size: u64, detail: String, refs: &[S
 }
 
 impl Sum {
-    fn finding(&self, kind: VoiceFault) -> Option<VoiceFinding> {
+    fn finding(&self, kind: VoiceFault, start_us: u64) -> Option<VoiceFinding> {
         let (size, worst) = (self.size, self.worst_us / 1_000);
+        let seconds = |at_us: u64| at_us.saturating_sub(start_us) as f64 / 1e6;
+        let when = self
+            .span
+            .map(|(from_us, to_us)| format!(", from {:.0} s to {:.0} s of the run", seconds(from_us), seconds(to_us)))
+            .unwrap_or_default();
         let sessions = format!("in {} of {} sessions", self.sessions, self.tested.max(self.sessions));
         let detail = match kind {
             VoiceFault::StaleAudioAfterBargeIn => {
@@ -277,6 +290,6 @@ impl Sum {
             VoiceFault::CrossTalk => format!("{size} sessions heard a response that answers nobody in them"),
             VoiceFault::GhostAfterHangup | VoiceFault::PoolLeak | VoiceFault::AdmissionRace => String::new(),
         };
-        (self.sessions > 0).then(|| finding(kind, self.sessions, size, detail, &self.client_refs))
+        (self.sessions > 0).then(|| finding(kind, self.sessions, size, detail + &when, &self.client_refs))
     }
 }

@@ -59,7 +59,7 @@ fn scheduled(index: u64, at_us: u64) -> [LedgerEntry; 2] {
 }
 
 fn book() -> VoiceBook {
-    VoiceBook::new(VoiceConfig { window_us: 2 * SECOND, allowed: Vec::new(), watched: vec![true] })
+    VoiceBook::new(VoiceConfig { window_us: 2 * SECOND, allowed: Vec::new(), watched: vec![true], start_us: 0 })
 }
 
 fn row(section: &VoiceSection, kind: VoiceFault) -> (VoiceStatus, u64) {
@@ -251,6 +251,10 @@ fn while_struck(kind: VoiceFault, backend: Option<usize>, spans: &[(u64, u64, u3
     news.add((PlanIndex(1), "run-1", backend), Verdict { tested, found: vec![found] }, |at| at.0);
     book.news(news);
     let section = book.close(60 * SECOND);
+    for finding in &section.findings {
+        let (from, to) = (spans.iter().map(|span| span.0).min().unwrap(), spans.iter().map(|span| span.1).max().unwrap());
+        assert!(finding.detail.ends_with(&format!(", from {from} s to {to} s of the run")), "{}", finding.detail);
+    }
     let at = section.kinds.iter().find(|row| row.kind == kind).unwrap();
     let (status, size) = row(&section, kind);
     (status, size, at.tested, at.excused)

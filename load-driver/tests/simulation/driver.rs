@@ -102,6 +102,7 @@ impl Driver {
             | EngineEvent::Said { .. }
             | EngineEvent::Struck { .. }
             | EngineEvent::Storm { .. }
+            | EngineEvent::StoodStill { .. }
             | EngineEvent::Voice(_) => {}
         }
     }

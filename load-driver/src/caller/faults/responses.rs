@@ -18,6 +18,8 @@ const STALE_FRAMES: u32 = 5;
 const HOLE_US: u64 = 100_000;
 /// A longer one is no hole but a stop.
 const HOLE_MAX_US: u64 = 3_000_000;
+/// The driver's own stalls in a hole: with so much of them it says nothing of the agent, whose machine it may share, microseconds.
+const OWN_US: u64 = 50_000;
 /// A response must be so long to be judged for holes, microseconds.
 const LONG_US: u64 = 400_000;
 /// A second response this soon after the first one's end answers nobody.
@@ -150,7 +152,7 @@ impl Watch {
         if response.play_end > Micros::ZERO && now > response.play_end {
             let own_us = stall_us.saturating_sub(response.stall_us);
             let hole_us = (now.0 - response.play_end.0).saturating_sub(own_us);
-            if (HOLE_US..=HOLE_MAX_US).contains(&hole_us) {
+            if own_us < OWN_US && (HOLE_US..=HOLE_MAX_US).contains(&hole_us) {
                 self.holes.add(Occurrence { from_us: response.play_end.0, to_us: now.0, size: 1, worst_us: hole_us });
             }
         }

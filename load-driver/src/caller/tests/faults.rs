@@ -183,6 +183,24 @@ fn what_the_driver_itself_came_late_is_no_hole() {
     bench.finds(&[]);
 }
 
+/// A machine that kept the driver from running may have kept the backend from it for longer.
+#[test]
+fn a_hole_in_which_the_driver_itself_stood_still_is_not_judged() {
+    let holes = |own_us: u64| {
+        let mut bench = listening(1);
+        bench.heard(0, 1);
+        bench.hear(begins(0) + 600, response_start(1, 1));
+        for n in 0..4 {
+            bench.caller.on_stall(n * own_us);
+            bench.hear_frames(begins(0) + 600 + n * 400, 1, 10);
+        }
+        bench.hear(begins(0) + 2_200, response_end(1, ResponseStatus::Completed));
+        bench
+    };
+    holes(60_000).finds(&[]);
+    holes(30_000).finds(&[(VoiceFault::OutputGaps, 3)]);
+}
+
 #[test]
 fn a_session_is_silent_after_two_turns_without_any_sign_that_it_survives() {
     let mut bench = listening(3);

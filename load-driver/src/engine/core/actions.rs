@@ -201,8 +201,7 @@ impl Core {
                 });
             }
             Remains::Held(stream) => {
-                let until = self.options.half_open_hold.map_or(Micros::NEVER, |hold| self.clock.now() + hold);
-                self.held.push_back((until, stream));
+                self.held.push(stream);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agent_server::runtime::wire::Parked;
 use proto::time::Micros;
 
 use super::{Core, Phase};
@@ -86,6 +87,11 @@ impl Core {
 
     /// Resets the sockets that were kept silent.
     pub(in crate::engine) fn release_held(&mut self) {
-        self.held.drain(..).for_each(|(_, stream)| stream.reset());
+        self.held.drain(..).for_each(Parked::reset);
+    }
+
+    /// Lets those go whose backend has found out: each takes a file descriptor.
+    pub(super) fn drop_found(&mut self) {
+        self.held.retain(|stream| !stream.peer_is_gone());
     }
 }

@@ -5,13 +5,14 @@ mod actions;
 mod departing;
 pub(super) mod ears;
 mod ending;
+mod pace;
 mod report;
 mod returning;
 mod strikes;
 
 use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
 
-use agent_server::runtime::{clock::Clock, ticker::TICK, wheel::Wheel, wire::Parked};
+use agent_server::runtime::{clock::Clock, wheel::Wheel, wire::Parked};
 use proto::{frame::ServerEvent, orca::OrcaLoadReport, time::Micros};
 use slab::Slab;
 use tokio::task::AbortHandle;
@@ -19,6 +20,7 @@ use tokio::task::AbortHandle;
 use self::{
     departing::Waiting,
     ears::Ears,
+    pace::{Pace, TICK_US},
     report::INTERVAL,
     returning::{Returning, Storm},
     strikes::Strikes,
@@ -41,12 +43,6 @@ use crate::{
 /// A lane whose session failed, or was ended by the backend before its time, begins the next so much later, so that a refused port is a failure a second
 /// and not a busy loop.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
-
-/// Length of a tick.
-const TICK_US: u64 = TICK.as_micros() as u64;
-
-/// A tick that comes so late is a stall of the driver itself.
-const STALL_US: u64 = 10_000;
 
 /// Names a session to its task: a slot that was given to another session has another serial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,14 +143,13 @@ pub(super) struct Core {
     actions: Vec<Action>,
     recorder: ShardRecorder,
     voice: VoiceNews,
-    /// When this thread was last seen to be on time, and all that it came too late so far, microseconds.
-    on_time: Micros,
-    stall_us: u64,
+    pace: Pace,
     ledger: Vec<LedgerEntry>,
     confirmed: Micros,
     interval_from: Micros,
     interval_to: Micros,
-    held: VecDeque<(Micros, Parked)>,
+    /// Silent sockets, until their backend finds out.
+    held: Vec<Parked>,
     /// Tasks of sessions and closes that are not over.
     pub(super) tasks: Rc<()>,
 }
@@ -184,24 +179,22 @@ impl Core {
             due: Vec::new(),
             actions: Vec::new(),
             voice: VoiceNews::default(),
-            on_time: now,
-            stall_us: 0,
+            pace: Pace::new(now),
             ledger: Vec::new(),
             confirmed: now,
             interval_from: now,
             interval_to: now,
-            held: VecDeque::new(),
+            held: Vec::new(),
             tasks: Rc::new(()),
         };
         core.interval_to = core.next_interval(now + spread);
         core
     }
 
-    /// One tick: steps the callers that are due, each at its own time, and lets silent sockets go.
+    /// One tick: steps the callers that are due, each at its own time.
     pub(super) fn tick(&mut self) {
         let now = self.clock.now();
-        self.stall_us = self.stalled_us(now);
-        self.on_time = now;
+        self.pace.tick(now);
         self.strike(now);
         let mut due = std::mem::take(&mut self.due);
         self.align(now);
@@ -210,15 +203,6 @@ impl Core {
             self.step(key);
         }
         self.due = due;
-        while self.held.front().is_some_and(|(until, _)| *until <= now) {
-            self.held.pop_front().into_iter().for_each(|(_, stream)| stream.reset());
-        }
-    }
-
-    /// All that this thread came too late by now: what it hears after a stall is no later than the stall was long.
-    fn stalled_us(&self, now: Micros) -> u64 {
-        let gap_us = now.0.saturating_sub(self.on_time.0);
-        self.stall_us + if gap_us > STALL_US { gap_us - TICK_US } else { 0 }
     }
 
     /// Ticks come late at times, never early: the earliest that is seen is where they fall.
@@ -272,7 +256,7 @@ impl Core {
     /// The peer said something.
     pub(super) fn event(&mut self, ticket: Ticket, event: ServerEvent) -> Flow {
         let now = self.clock.now();
-        let stall_us = self.stalled_us(now);
+        let stall_us = self.pace.stalled_us(now);
         // A race must not be decided by who is heard of first.
         self.strike(now);
         let Some(slot) = self.slots.get_mut(ticket.key).filter(|slot| slot.serial == ticket.serial) else { return Flow::Stop };

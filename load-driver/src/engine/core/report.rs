@@ -27,6 +27,23 @@ impl Core {
         self.ledger.push(LedgerEntry { index: session.index, at_us: self.clock.unix_us(now), event });
     }
 
+    /// There is something for the controller that the ledger's watermark must not overtake.
+    pub(in crate::engine) fn news_due(&self) -> bool {
+        self.pace.stood() || self.strikes_due()
+    }
+
+    /// The next of it.
+    pub(in crate::engine) fn take_news(&mut self) -> Option<EngineEvent> {
+        let (shard, clock) = (self.shard, self.clock);
+        let stood = |(from, to)| EngineEvent::StoodStill { shard, from_us: clock.unix_us(from), to_us: clock.unix_us(to) };
+        self.pace.take_stood().map(stood).or_else(|| self.take_strikes())
+    }
+
+    /// No session is left, but closes are under way: this thread may still stand still.
+    pub(in crate::engine) fn idle(&mut self) {
+        self.pace.tick(self.clock.now());
+    }
+
     /// News for the ledger, or a confirmation that there is none.
     pub(in crate::engine) fn ledger_due(&self) -> bool {
         !self.ledger.is_empty() || self.clock.now().since(self.confirmed) >= WATERMARK
@@ -64,6 +81,7 @@ impl Core {
             warmup,
             scenarios: self.recorder.take(),
         };
+        self.drop_found();
         self.interval_from = now;
         self.interval_to = self.next_interval(now);
         EngineEvent::Interval(report)

@@ -147,12 +147,12 @@ impl Core {
     }
 
     /// Something for the controller of what was struck.
-    pub(in crate::engine) fn strikes_due(&self) -> bool {
+    pub(super) fn strikes_due(&self) -> bool {
         !self.strikes.struck.is_empty() || !self.strikes.steps.is_empty()
     }
 
     /// The next of it.
-    pub(in crate::engine) fn take_strikes(&mut self) -> Option<EngineEvent> {
+    pub(super) fn take_strikes(&mut self) -> Option<EngineEvent> {
         if let Some((fault, sessions)) = self.strikes.struck.pop_first() {
             return Some(EngineEvent::Struck { fault, sessions });
         }

@@ -4,6 +4,7 @@ mod drift;
 mod flat;
 mod fleet;
 mod funnel;
+mod gone;
 mod network;
 mod resume;
 mod sim;

@@ -88,16 +88,16 @@ fn told_in(dialect: Dialect, story: &Story, begins_ms: u64) -> Verdict {
 
 /// `beside`: one more step of the session, at this time. `unseen_ms`: nobody looked in this time.
 fn told_with(dialect: Dialect, story: &Story, begins_ms: u64, beside: Option<(u64, LedgerEvent)>, unseen_ms: Range<u64>) -> Verdict {
-    told_of((dialect, None), story, begins_ms, beside, unseen_ms)
+    told_of((dialect, None), story, begins_ms, beside, (unseen_ms, 0..0))
 }
 
-/// What the session speaks, and what it is for.
+/// What the session speaks, and what it is for; when nobody looked, and when the driver stood still.
 fn told_of(
     (dialect, expect): (Dialect, Option<Expect>),
     story: &Story,
     begins_ms: u64,
     beside: Option<(u64, LedgerEvent)>,
-    unseen_ms: Range<u64>,
+    (unseen_ms, stood_ms): (Range<u64>, Range<u64>),
 ) -> Verdict {
     let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: true, fresh: true }]);
     config.windows = Windows::default().with(EndKind::HalfOpen, 4_000 * MS);
@@ -122,6 +122,9 @@ fn told_of(
             if (to..to + 250).contains(&ms) {
                 ledger.network_calm(0, 3, at(to), false);
             }
+        }
+        if (stood_ms.end..stood_ms.end + 250).contains(&ms) {
+            ledger.stood_still(SOURCE, at(stood_ms.start), at(stood_ms.end));
         }
         let now: Vec<LedgerEntry> = steps
             .extract_if(.., |(step, _)| *step < ms)
@@ -158,6 +161,48 @@ fn a_timeout_while_the_driver_stood_still_is_no_wrong_outcome() {
     assert_eq!(of(5_000..6_000), []);
     assert_eq!(of(0..0), [DefectName::WrongOutcome]);
     assert_eq!(of(8_000..9_000), [DefectName::WrongOutcome], "it was seen all the while");
+}
+
+/// As before, where the counters were looked at all the while: what excuses is the driver's own standstill, and no more than it explains.
+#[test]
+fn a_timeout_that_the_drivers_own_standstill_explains_is_no_wrong_outcome() {
+    let cut = |kind, outcome| Story {
+        forced: Some((kind, 5_000)),
+        over: (5_001, Finish::Forced(kind)),
+        counted: Some((5_500, outcome)),
+        fault: None,
+    };
+    let told = |story: &Story, stood| told_of((Dialect::Native, None), story, 150, None, (0..0, stood));
+    let found = |story: &Story, stood| names(&told(story, stood)).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let late = cut(EndKind::Cancel, Outcome::TimedOut);
+    // The cut was due in it, and is among what waited; it had just been made, and was not out; none of both.
+    assert_eq!(found(&late, 4_400..5_000), []);
+    assert_eq!(found(&late, 4_990..5_450), []);
+    assert_eq!(found(&late, 1..2), [DefectName::WrongOutcome], "a healthy driver");
+    assert_eq!(found(&late, 4_700..5_000), [DefectName::WrongOutcome], "it had made good by then");
+    assert_eq!(found(&late, 3_000..3_900), [DefectName::WrongOutcome], "long before");
+    assert_eq!(found(&late, 5_300..5_390), [DefectName::WrongOutcome], "too short for a standstill");
+    assert_eq!(found(&late, 8_000..9_000), [DefectName::WrongOutcome], "afterwards");
+    assert_eq!(found(&cut(EndKind::Cancel, Outcome::Failed), 4_400..5_600), [DefectName::WrongOutcome], "no timeout");
+    let note = told(&late, 4_400..5_000).notes.into_iter().find(|note| note.contains("it stood still itself"));
+    assert!(note.is_some_and(|note| note.starts_with("1 sessions")));
+}
+
+/// Who stands still for longer than the backend waits for an answer loses its sessions, and hears of it late.
+#[test]
+fn a_timeout_in_the_drivers_own_standstill_is_not_too_early() {
+    let story =
+        Story { forced: None, over: (12_000, Finish::Lost(FailureCause::Reset)), counted: Some((3_000, Outcome::TimedOut)), fault: None };
+    let found = |stood| names(&told_of((Dialect::Native, None), &story, 100, None, (0..0, stood)));
+    assert_eq!(found(1_000..11_900), []);
+    assert_eq!(found(9_000..11_900), [(DefectName::FalseCapacity, 1)], "it would have heard of it before");
+}
+
+/// A run that is called saturated late only knows standstills that are longer.
+#[test]
+fn a_standstill_is_long_beside_the_lag_that_a_run_may_have() {
+    let config = |limit_ms| LedgerConfig::new("run", T0, Vec::new()).with_lag_limit(limit_ms * MS);
+    assert_eq!([20, 50, 300].map(|limit| config(limit).standstill_us), [100 * MS, 100 * MS, 600 * MS]);
 }
 
 #[test]
@@ -234,7 +279,7 @@ fn a_goodbye_at_the_deadline_may_be_counted_as_either() {
             counted: Some((5_001, outcome)),
             fault: None,
         };
-        let verdict = told_of((dialect, expect), &story, 100, None, 0..0);
+        let verdict = told_of((dialect, expect), &story, 100, None, (0..0, 0..0));
         names(&verdict).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
     let deadline = Some(Expect::TimedOut);

@@ -29,6 +29,37 @@ pub(super) enum Defect {
     Resurrect,
 }
 
+/// What a backend that counts rightly says wrongly in its sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lie {
+    /// No end is in `ended`.
+    NoEnds,
+    /// One in ten is not.
+    FewerEnds,
+    /// None of this outcome is.
+    NoEndsAs(Outcome),
+    /// None is until then.
+    EndsLate(u64),
+    /// Each is from its start on.
+    EndsEarly,
+    /// Goodbyes are twice.
+    GoodbyesTwice,
+    /// Goodbyes are cancellations.
+    GoodbyesAsCancelled,
+    /// Refusals are failures.
+    RefusalsAsEnds,
+    /// `rejected` so many times.
+    Rejected(u64),
+    /// `started` twice.
+    StartedTwice,
+    /// Less in `active`, always.
+    Below(i64),
+    /// Nothing moves in this time, and `active` is 0.
+    FrozenAtZero(u64, u64),
+    /// `active` is 0 for so many of 2500 ms, as long as sessions come.
+    ZeroFor(u64),
+}
+
 /// How a simulated session goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -102,6 +133,8 @@ pub(super) struct World {
     pub(super) ids: fn(usize) -> String,
     /// The counters are read as sums that hold these.
     pub(super) sums: Option<Shows>,
+    /// Of its sums.
+    pub(super) lie: Option<Lie>,
 }
 
 impl World {
@@ -123,6 +156,7 @@ impl World {
             struck: 0,
             ids: |backend| format!("b{backend}"),
             sums: None,
+            lie: None,
         }
     }
 
@@ -175,6 +209,8 @@ struct Server {
     ends: Vec<EndRecord>,
     accumulator: f64,
     strikes: u64,
+    /// As it was when it froze.
+    frozen: Option<Counts>,
 }
 
 pub(super) struct Ran {
@@ -186,6 +222,8 @@ pub(super) struct Ran {
     /// Retries that the driver told of.
     pub(super) retries: u64,
     pub(super) samples: Vec<crate::ledger::ConvergenceSample>,
+    /// What the first backend had by then.
+    pub(super) truth: Counts,
 }
 
 pub(super) fn reference(index: usize) -> String {
@@ -545,7 +583,10 @@ impl World {
                 let verdict = ledger.verdict();
                 let settled_after_ms = now.saturating_sub(last) / MS;
                 let strikes = servers.iter().map(|server| server.strikes).sum();
-                return Ran { verdict, strikes, settled_after_ms, goodbyes, retries, samples: ledger.drain_convergence().0 };
+                let samples = ledger.drain_convergence().0;
+                let all = Shows { started: true, ended: true, outcomes: Outcome::ALL.to_vec(), rejected: true, ..Shows::default() };
+                let truth = self.sums_of(&servers[0], servers[0].active, &all);
+                return Ran { verdict, strikes, settled_after_ms, goodbyes, retries, samples, truth };
             }
         }
         panic!("the ledger never settled: {:#?}", ledger.live());
@@ -555,6 +596,10 @@ impl World {
         while ops.front().is_some_and(|(at, _, _)| *at <= now) {
             let mut later = Vec::new();
             if let Some((at_us, backend, op)) = ops.pop_front() {
+                // A process takes along what it had yet to count.
+                if matches!(op, Op::Boot(_)) {
+                    ops.retain(|(_, of, op)| *of != backend || !matches!(op, Op::Count(..)));
+                }
                 self.apply(&mut servers[backend], at_us, op, &mut later);
             }
             for work in later {
@@ -585,7 +630,8 @@ impl World {
             // Not of one instant.
             let active = servers[backend].active + self.others as i64;
             self.serve_until(servers, ops, cut + 8 * MS);
-            let counts = self.sums_of(&servers[backend], active, shows);
+            let honest = self.sums_of(&servers[backend], active, shows);
+            let counts = self.lied(&mut servers[backend], honest, now.saturating_sub(T0) / MS);
             return ledger.totals(TotalsSample { source: backend, asked_at_us: now, answered_at_us: now + 19 * MS, counts });
         }
         self.serve_until(servers, ops, cut + 8 * MS);
@@ -598,6 +644,55 @@ impl World {
 }
 
 impl World {
+    fn lied(&self, server: &mut Server, mut counts: Counts, at_ms: u64) -> Counts {
+        let none = |counts: &mut Counts| {
+            counts.ended = counts.ended.map(|_| 0);
+            counts.outcomes.values_mut().for_each(|n| *n = 0);
+        };
+        let ended_as = |outcome: Outcome| server.ended.get(outcome.name()).copied().unwrap_or(0);
+        let mut change = |outcome: Outcome, by: &dyn Fn(u64) -> u64| {
+            if let Some(n) = counts.outcomes.get_mut(&outcome) {
+                let was = *n;
+                *n = by(was);
+                counts.ended = counts.ended.map(|ended| ended - was + *n);
+            }
+        };
+        match self.lie {
+            None => {}
+            Some(Lie::NoEnds) => none(&mut counts),
+            Some(Lie::FewerEnds) => counts.ended = counts.ended.map(|n| n * 9 / 10),
+            Some(Lie::NoEndsAs(outcome)) => change(outcome, &|_| 0),
+            Some(Lie::EndsLate(until_ms)) => {
+                if at_ms < until_ms {
+                    none(&mut counts);
+                }
+            }
+            Some(Lie::EndsEarly) => counts.ended = Some(server.started + self.others),
+            Some(Lie::GoodbyesTwice) => change(Outcome::Completed, &|n| 2 * n),
+            Some(Lie::GoodbyesAsCancelled) => {
+                let goodbyes = ended_as(Outcome::Completed);
+                change(Outcome::Completed, &|_| 0);
+                change(Outcome::Cancelled, &|n| n + goodbyes);
+            }
+            Some(Lie::RefusalsAsEnds) => change(Outcome::Failed, &|n| n + server.rejected),
+            Some(Lie::Rejected(times)) => counts.rejected = counts.rejected.map(|n| n * times),
+            Some(Lie::StartedTwice) => counts.started = counts.started.map(|n| 2 * n),
+            Some(Lie::Below(by)) => counts.active -= by,
+            Some(Lie::FrozenAtZero(from_ms, to_ms)) => {
+                if (from_ms..to_ms).contains(&at_ms) {
+                    let frozen = server.frozen.get_or_insert(counts).clone();
+                    counts = Counts { active: 0, ..frozen };
+                }
+            }
+            Some(Lie::ZeroFor(ms)) => {
+                if at_ms % 2_500 < ms {
+                    counts.active = 0;
+                }
+            }
+        }
+        counts
+    }
+
     fn sums_of(&self, server: &Server, active: i64, shows: &Shows) -> Counts {
         let ended = |outcome: &Outcome| (*outcome, server.ended.get(outcome.name()).copied().unwrap_or(0));
         Counts {

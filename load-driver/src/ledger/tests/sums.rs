@@ -8,7 +8,7 @@ use crate::{
     counters::Shows,
     ledger::{
         DefectName, Judgement,
-        tests::sim::{Defect, Ran, World},
+        tests::sim::{Defect, Lie, Ran, Spec, World},
     },
 };
 
@@ -32,7 +32,7 @@ fn everything() -> Shows {
 fn silent(world: &World) -> Result<(), TestCaseError> {
     let Ran { verdict, .. } = world.run();
     // Sessions that no look can have seen prove nothing, and are said to.
-    let unseen = |evidence: &str| evidence.contains("never moved");
+    let unseen = |evidence: &str| evidence.contains("never moved") || evidence.contains("a killed worker that never told of one");
     let blind = verdict.judgement == Judgement::Unverified && verdict.findings.iter().all(|finding| unseen(&finding.evidence));
     if blind {
         return Ok(());
@@ -101,5 +101,96 @@ proptest! {
         let late = World { sums: Some(sums), defect: Some((Defect::LateDecrement, rate.max(0.3))), ..World::of(mix(210)) }.run();
         let found = names(&late.verdict);
         prop_assert!(matches!(found.as_slice(), [(DefectName::LateDecrement, n)] if *n <= late.strikes), "{found:?} {} {:#?}", late.strikes, late.verdict);
+    }
+}
+
+/// A run of every kind of end with 30 sessions each, and 30 refusals, whose sums tell a lie.
+fn lying(lie: Lie, shows: Shows, kill_worker: bool) -> Ran {
+    lying_of(mix(210), lie, shows, kill_worker)
+}
+
+fn lying_of(mut specs: Vec<Spec>, lie: Lie, shows: Shows, kill_worker: bool) -> Ran {
+    // Of every kind, so that what a killed worker leaves open is open for all.
+    specs.iter_mut().skip(70).step_by(10).filter(|_| kill_worker).for_each(|spec| spec.worker = 1);
+    World { sums: Some(shows), lie: Some(lie), kill_worker: kill_worker.then_some((1, 7_000)), ..World::of(specs) }.run()
+}
+
+fn total() -> Shows {
+    Shows { outcomes: Vec::new(), ..everything() }
+}
+
+/// Whatever the count of live sessions says: it is right in all of these.
+#[test]
+fn each_number_that_only_grows_is_held_against_the_ledger_from_both_sides() {
+    let truth = lying(Lie::Below(0), everything(), false).truth;
+    let (ended, goodbyes) = (truth.ended.unwrap(), truth.outcomes[&Outcome::Completed]);
+    assert_eq!((truth.started, ended, goodbyes, truth.rejected), (Some(180), 180, 30, Some(30)));
+    for (lie, shows, size) in [
+        (Lie::NoEnds, total(), ended),
+        (Lie::NoEnds, everything(), ended),
+        (Lie::NoEnds, Shows { started: false, ..total() }, ended),
+        (Lie::FewerEnds, total(), ended / 10),
+        (Lie::NoEndsAs(Outcome::Completed), everything(), goodbyes),
+        (Lie::NoEndsAs(Outcome::Cancelled), everything(), truth.outcomes[&Outcome::Cancelled]),
+        (Lie::GoodbyesTwice, everything(), goodbyes),
+        (Lie::RefusalsAsEnds, everything(), 30),
+        (Lie::Rejected(7), total(), 180),
+        (Lie::Rejected(0), total(), 30),
+    ] {
+        let ran = lying(lie, shows, false);
+        assert_eq!(names(&ran.verdict), [(DefectName::Miscounted, size)], "{lie:?} {:#?}", ran.verdict.findings);
+        super::drift::none(&ran.verdict).unwrap();
+    }
+    // What is right again at the end was wrong all the same.
+    for lie in [Lie::EndsLate(9_000), Lie::EndsEarly] {
+        let ran = lying(lie, total(), false);
+        let found = names(&ran.verdict);
+        assert!(matches!(found.as_slice(), [(DefectName::Miscounted, n)] if (5..=180).contains(n)), "{lie:?} {:#?}", ran.verdict.findings);
+    }
+    // Others may have had refusals and ends of their own, and cannot have taken ours away.
+    let shared = |lie| {
+        let mut found = names(&lying(lie, Shows { other_traffic: true, ..total() }, false).verdict);
+        // How much others vary, one look before the run does not tell.
+        found.retain(|(name, _)| *name != DefectName::Unverified);
+        found
+    };
+    assert_eq!(shared(Lie::NoEnds), [(DefectName::Miscounted, ended)]);
+    assert_eq!(shared(Lie::Rejected(0)), [(DefectName::Miscounted, 30)]);
+    assert_eq!(shared(Lie::Rejected(7)), []);
+}
+
+#[test]
+fn a_killed_worker_excuses_no_more_than_it_can_have_done() {
+    let clean = lying(Lie::Below(0), everything(), true);
+    assert_eq!(names(&clean.verdict), [], "{:#?}", clean.verdict.findings);
+    // Of 14 sessions of the worker.
+    for (lie, name, least) in [
+        (Lie::GoodbyesAsCancelled, DefectName::WrongOutcome, clean.goodbyes),
+        (Lie::GoodbyesTwice, DefectName::Miscounted, 15),
+        (Lie::StartedTwice, DefectName::UnknownSessions, 150),
+        (Lie::Rejected(7), DefectName::Miscounted, 150),
+        (Lie::NoEnds, DefectName::Miscounted, 170),
+    ] {
+        let ran = lying(lie, everything(), true);
+        let found = names(&ran.verdict);
+        assert!(matches!(found.as_slice(), [(got, n)] if *got == name && (least..=180).contains(n)), "{lie:?} {:#?}", ran.verdict.findings);
+    }
+}
+
+#[test]
+fn too_few_live_sessions_show_whatever_the_other_numbers_do() {
+    let frozen = lying(Lie::FrozenAtZero(3_000, 8_000), everything(), false);
+    let found = names(&frozen.verdict);
+    assert!(matches!(found.as_slice(), [(DefectName::FalseCapacity, live), (DefectName::Miscounted, _)] if *live > 5), "{found:?}");
+    let below = lying(Lie::Below(5), everything(), false).verdict;
+    assert_eq!(names(&below), [(DefectName::FalseCapacity, 5)], "{:#?}", below.findings);
+    assert!(below.drift[0].lasts && below.drift[0].least == -5, "{:?}", below.drift);
+    // For shorter than an end may take to be heard of, over and over.
+    for (ms, longer_ms) in [(1_000, 2_000), (1_600, 1_000)] {
+        let mut specs = mix(210);
+        specs.iter_mut().for_each(|spec| spec.life_ms += longer_ms);
+        let short = lying_of(specs, Lie::ZeroFor(ms), everything(), false).verdict;
+        assert!(matches!(names(&short).as_slice(), [(DefectName::FalseCapacity, n)] if *n > 1), "{ms} {:#?}", short.findings);
+        assert!(short.drift[0].episodes > 1 && short.drift[0].false_capacity_seconds > 0.0, "{:?}", short.drift);
     }
 }

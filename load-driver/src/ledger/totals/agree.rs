@@ -28,12 +28,10 @@ impl Totals {
         if b.accepted > 0 && !self.stood_out {
             return false;
         }
-        // A killed worker may have had more sessions than it told of.
-        let others = self.config.shows.other_traffic || !book.losses().is_empty();
+        let others = self.config.shows.other_traffic;
         let started = self.since(|counts| counts.started, &look.counts);
-        let ended = self.since(|counts| counts.ended, &look.counts);
-        started.is_none_or(|n| n >= b.accepted && (others || n <= b.attempted))
-            && ended.is_none_or(|n| others || n <= b.attempted)
+        started.is_none_or(|n| n >= b.accepted && (others || n <= b.at_most()))
+            && self.grows_rightly(book, look, &b)
             && (others || mismatch(self, look, &b) == 0)
     }
 

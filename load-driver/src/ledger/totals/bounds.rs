@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 
 use proto::frame::Outcome;
 
-use super::Totals;
+use super::{Totals, untold_from_us};
 use crate::{
     ledger::{
         book::Book,
         config::LedgerConfig,
         entry::Finish,
+        merge::WorkerLoss,
         reconcile,
         session::{How, Session},
     },
     plan::EndKind,
 };
+
+/// See [`firm_spans`].
+pub(super) const FIRM: usize = 2;
 
 /// Between two moments of the driver's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,14 +60,20 @@ impl Standing {
 pub(super) struct Bounds {
     /// Live all the time, and accepted for a while.
     pub(super) sure: u64,
+    /// Of those: for so long after, one number for each of [`firm_spans`].
+    pub(super) firm: [u64; FIRM],
     /// Live at some moment, or over so recently that the backend need not know.
     pub(super) possible: u64,
     /// Of the possible: over, within the window.
     pub(super) pending: u64,
     /// Accepted before.
     pub(super) accepted: u64,
-    /// At most in what only grows.
+    /// At most in what only grows,
     pub(super) attempted: u64,
+    /// but for so many more that killed workers may have begun and never told of. `u64::MAX` where nothing limits it.
+    pub(super) untold: u64,
+    /// Accepted before, and over for longer than their windows.
+    pub(super) ended: u64,
     /// Sessions that can only have ended so.
     pub(super) must: BTreeMap<Outcome, u64>,
     /// Sessions that may have.
@@ -76,11 +86,21 @@ impl Bounds {
         self.possible - self.pending
     }
 
+    /// At most in what only grows, with those of which nobody told.
+    pub(super) fn at_most(&self) -> u64 {
+        self.attempted.saturating_add(self.untold)
+    }
+
     /// One session more, as far as what only grows is concerned.
     pub(super) fn count(&mut self, session: &Session, totals: &Totals, span: Span, config: &LedgerConfig) {
         let Some(Standing { accepted, certain }) = Standing::of(session, totals, span, config) else { return };
         self.attempted += 1;
         self.accepted += u64::from(accepted);
+        let over = |(end_us, _): (u64, _)| {
+            let watched_us = totals.watch.watched_us(end_us, span.from_us);
+            end_us < span.from_us && watched_us > reconcile::window_us(session, config).saturating_add(news_us(config))
+        };
+        self.ended += u64::from(accepted && session.ending().is_some_and(over));
         let ends = may_end_as(session, config);
         for outcome in ends {
             *self.may.entry(*outcome).or_default() += 1;
@@ -92,8 +112,7 @@ impl Bounds {
 
     /// The same, with those that are live or may be.
     pub(super) fn with_windows(mut self, book: &Book, totals: &Totals, span: Span, config: &LedgerConfig) -> Self {
-        // As long as a number may take to follow what was said on the wire.
-        let news_us = config.grace_us / 4;
+        let news_us = news_us(config);
         // A backend may have ended a session of which the driver cannot hear.
         let unheard = totals.watch.disturbances.within(span.from_us, span.to_us);
         for session in covered(book, totals) {
@@ -102,6 +121,9 @@ impl Bounds {
             let heard = !unheard && !session.was_deaf(span.to_us, config.grace_us);
             if long_ago && accepted && heard && session.lives_until_us().saturating_sub(news_us) > span.to_us {
                 self.sure += 1;
+                for (firm, (after_us, _)) in self.firm.iter_mut().zip(firm_spans(config)) {
+                    *firm += u64::from(session.lives_until_us().saturating_sub(after_us) > span.to_us);
+                }
             }
             match session.ending() {
                 Some((end_us, _)) if end_us < span.from_us => {
@@ -117,6 +139,25 @@ impl Bounds {
     }
 }
 
+/// As long as a number may take to follow what was said on the wire.
+pub(super) const fn news_us(config: &LedgerConfig) -> u64 {
+    config.grace_us / 4
+}
+
+/// The longer a session is known to have lived on after a look, the sooner it is certain that it was missing there, and not over: so long after, and
+/// missing for so long.
+pub(super) const fn firm_spans(config: &LedgerConfig) -> [(u64, u64); FIRM] {
+    let half_us = u64::midpoint(config.grace_us, news_us(config));
+    [(config.grace_us, news_us(config)), (half_us, half_us)]
+}
+
+/// What killed workers may have begun by then, and never told of.
+fn untold(book: &Book, totals: &Totals, span: Span) -> u64 {
+    let gone = |loss: &&WorkerLoss| totals.epoch.is_none_or(|(before_us, _)| loss.at_us > before_us);
+    let losses = book.losses().iter().filter(gone).filter(|loss| untold_from_us(loss) <= span.to_us);
+    losses.fold(0, |sum: u64, loss| sum.saturating_add(book.tally.untold(loss).unwrap_or(u64::MAX)))
+}
+
 fn covered<'a>(book: &'a Book, totals: &'a Totals) -> impl Iterator<Item = &'a Session> {
     book.dials().filter(|session| totals.covers(session))
 }
@@ -127,6 +168,9 @@ pub(super) fn bounds(book: &Book, totals: &Totals, span: Span, config: &LedgerCo
     let mut b = Bounds {
         accepted: folded.accepted,
         attempted: folded.attempted,
+        untold: untold(book, totals, span),
+        // Nothing is folded before its window is over.
+        ended: folded.accepted,
         must: folded.must.clone(),
         may: folded.may.clone(),
         ..Bounds::default()

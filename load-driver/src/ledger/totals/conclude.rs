@@ -2,10 +2,8 @@
 
 use proto::frame::Outcome;
 
-use super::{Bounds, Look, Totals, bounds};
+use super::{Bounds, Look, Totals, bounds, growing::Miss};
 use crate::ledger::{
-    entry::FailureCause,
-    funnel::cause_name,
     keeper::Ledger,
     look::Last,
     reconcile::Faults,
@@ -82,7 +80,13 @@ impl End<'_> {
             && !book.open_towards(totals.config.backend.unwrap_or_default())
         {
             out.notes.push(format!("{label}: the plan killed it, and nobody took its place"));
-            return 0;
+            if base.moved && !others {
+                return 0;
+            }
+            // What it had proven by then it did not take along.
+            out.short += totals.most_short(totals.miss(at, &b).started_short);
+            out.miscounted.extend(totals.miscounted_before(Miss::default()));
+            return if others { 0 } else { totals.excess.most };
         }
         let last_end = book.last_end_of(totals.config.backend);
         if at.span.from_us <= last_end && last_end > 0 {
@@ -129,10 +133,7 @@ impl End<'_> {
         if others && base.looks < 3 {
             out.unverified.push(format!("{label}: {} looks before the run do not tell how much others' sessions vary", base.looks));
         }
-        // A killed worker took its last sessions with it.
-        let untold = !ledger.book.losses().is_empty();
-        let added =
-            if others || untold { 0 } else { totals.since(|counts| counts.started, &at.counts).unwrap_or(0).saturating_sub(b.attempted) };
+        let added = if others { 0 } else { totals.since(|counts| counts.started, &at.counts).unwrap_or(0).saturating_sub(b.at_most()) };
         let ghosts = if others {
             totals.excess.lasting(totals.excess_span_us(&ledger.config))
         } else {
@@ -154,15 +155,22 @@ impl End<'_> {
         let never_added = totals.since(|counts| counts.started, &at.counts).map_or(0, |started| b.accepted.saturating_sub(started));
         let (floor, _) = totals.of_others();
         let missing = (floor.saturating_add(b.sure as i64).saturating_sub(active).max(0) as u64).saturating_sub(never_added);
-        let doubles = too_often(ledger, totals, at, b);
+        let short = missing.max(totals.most_short(never_added));
+        let (doubles, excess) = too_often(ledger, totals, at, b, short);
         out.doubles += doubles;
-        out.short += missing.max(totals.short.most).saturating_sub(doubles);
+        if doubles > 0 && !totals.config.shows.started {
+            out.notes.push(format!(
+                "{label}: how many sessions began it does not tell, so these ends may be others': `counters.other_traffic: true` allows for that"
+            ));
+        }
+        out.short += short.saturating_sub(doubles);
+        out.miscounted.extend(totals.miscounted(&ledger.book, at, b, excess));
         let fewer = totals.fewer.most.max(low.saturating_sub(active).max(0) as u64);
         if !others && low > 0 && fewer > 0 {
             out.unverified.push(format!(
                 "{label}: it counted {fewer} sessions fewer than ours and the {low} from before the run: others' ended (`counters.other_traffic: true`), or ours were not counted or subtracted twice"
             ));
-        } else if b.accepted > 0 && !totals.stood_out && never_added == 0 && missing.max(totals.short.most) == 0 {
+        } else if b.accepted > 0 && !totals.stood_out && never_added == 0 && short == 0 {
             let why = if others {
                 format!("never stood out of what others' vary, {low} to {high}: more sessions at a time, or a quieter time, would show")
             } else {
@@ -170,27 +178,32 @@ impl End<'_> {
             };
             out.unverified.push(format!("{label}: its number of live sessions {why}"));
         }
-        if others || ghosts > 0 { 0 } else { totals.excess.most }
+        // Sessions that nobody knew of were too many before they were told of.
+        if others || ghosts > 0 { 0 } else { totals.excess.most.saturating_sub(added) }
     }
 
     /// The numbers that only grow.
     fn grown(self, at: &Look, b: &Bounds) {
         let Self { ledger, totals, out } = self;
         let (label, others) = (totals.config.name.as_str(), totals.config.shows.other_traffic);
-        let untold = !ledger.book.losses().is_empty();
         if let Some(started) = totals.since(|counts| counts.started, &at.counts) {
             out.lost += b.accepted.saturating_sub(started);
             let beyond = started.saturating_sub(b.attempted);
             if others && beyond > 0 {
                 out.notes.push(format!("{label}: others began {beyond} sessions or more in the run"));
-            } else if beyond > 0 && untold {
-                out.notes.push(format!("{label}: it began {beyond} sessions more than are known; a killed worker may have had them"));
-            } else if beyond > 0 {
-                out.added += beyond;
-                out.notes.push(format!("{label}: if others use it too, say so: `counters.other_traffic: true`"));
+            } else if beyond > b.untold {
+                out.added += beyond - b.untold;
+                out.added_in_sums = true;
             }
         }
-        if !others && !untold {
+        let untold = if others { 0 } else { totals.of_killed_workers(&ledger.book, at, b) };
+        if untold > 0 && b.untold == u64::MAX {
+            let what = "sessions more than are known: a killed worker that never told of one may have had them";
+            out.unverified.push(format!("{label}: it counted {untold} {what}"));
+        } else if untold > 0 {
+            out.notes.push(format!("{label}: it counted {untold} sessions more than are known; a killed worker may have had them"));
+        }
+        if !others {
             let wrong = mismatch(totals, at, b);
             out.wrong += wrong;
             if wrong > 0 {
@@ -209,18 +222,14 @@ impl End<'_> {
     }
 }
 
-/// Ends that were counted beyond all sessions.
-fn too_often(ledger: &Ledger, totals: &Totals, at: &Look, b: &Bounds) -> u64 {
-    if totals.config.shows.other_traffic || !ledger.book.losses().is_empty() {
-        return 0;
-    }
-    let doubles = totals.since(|counts| counts.ended, &at.counts).unwrap_or(0).saturating_sub(b.attempted);
-    // As many refusals: those may have been subtracted instead, and sums do not tell.
-    let refused = totals.since(|counts| counts.rejected, &at.counts).unwrap_or_else(|| {
-        let errors = ledger.funnels().errors(None);
-        errors.get(&cause_name(FailureCause::Rejected)).copied().unwrap_or(0) + ledger.funnels().total().refused_as_planned
-    });
-    if refused > 0 && refused >= doubles { 0 } else { doubles }
+/// Ends that were counted beyond all sessions: those that were subtracted twice, and those of which nothing else tells, where `short` is what the
+/// count of live sessions lacks.
+fn too_often(ledger: &Ledger, totals: &Totals, at: &Look, b: &Bounds, short: u64) -> (u64, u64) {
+    let over = totals.miss(at, b).ended_over;
+    // Where the driver was refused as often, it may be refusals that were subtracted, and sums do not tell. If they were not subtracted, they were
+    // counted as ends all the same.
+    let refused = ledger.book.tally.refusals(totals.config.backend).possible;
+    if refused >= over { (0, over.saturating_sub(short)) } else { (over, 0) }
 }
 
 /// Sessions that were counted under an outcome that they cannot have had, beyond what missing and additional ends explain.
@@ -234,11 +243,13 @@ pub(super) fn mismatch(totals: &Totals, at: &Look, b: &Bounds) -> u64 {
     }
     // Too few ends are ghosts or lost sessions, too many are ends counted twice; both are told of elsewhere.
     let missing = if totals.config.shows.outcomes.len() == Outcome::ALL.len() {
-        b.accepted.saturating_sub(ended)
+        let began = totals.since(|counts| counts.started, &at.counts).unwrap_or(0).min(b.attempted);
+        began.max(b.accepted).saturating_sub(ended)
     } else {
         let active = at.counts.active.saturating_sub(totals.base.as_ref().map_or(0, |base| base.active.1));
         let lost = totals.since(|counts| counts.started, &at.counts).map_or(0, |started| b.accepted.saturating_sub(started));
         active.max(0) as u64 + lost
     };
-    surplus.saturating_sub(ended.saturating_sub(b.attempted)).max(shortage.saturating_sub(missing))
+    let beyond = ended.saturating_sub(b.attempted).max(b.untold);
+    surplus.saturating_sub(beyond).max(shortage.saturating_sub(missing))
 }

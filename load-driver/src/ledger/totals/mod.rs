@@ -4,7 +4,7 @@
 //! values are of some moment between `from_us` (asked, less what the reading may be old) and `to_us` (answered), and not of one and the same.
 //!
 //! ```text
-//! before the first session    base: what others have there, and how much it varies
+//! before the first session    base: what others have there, and how much it varies; nobody, where it is below zero
 //! sessions come and go        sure <= active - base <= possible; what lies outside for long is short or excess
 //! after the last window       active = base, or ghosts; started = sessions, or lost, or added; ended, by outcome
 //! a number that only grows fell, or the process goes by another name: it began anew, with a base of nothing
@@ -14,6 +14,7 @@
 mod agree;
 mod bounds;
 mod conclude;
+mod growing;
 mod restart;
 mod stand;
 
@@ -24,13 +25,16 @@ use std::collections::BTreeMap;
 
 use proto::{frame::Outcome, ids::PlanIndex};
 
-use self::bounds::{Bounds, Span, bounds};
 pub(super) use self::conclude::conclude;
+use self::{
+    bounds::{Bounds, FIRM, Span, bounds, firm_spans},
+    growing::Growing,
+};
 use super::{
     book::Book,
     boot::Watch,
     config::LedgerConfig,
-    convergence::Convergence,
+    convergence::{Convergence, MadeEnd},
     drift::Off,
     merge::WorkerLoss,
     persistent::Persistent,
@@ -112,6 +116,10 @@ pub(super) struct Totals {
     excess: Persistent,
     /// Sessions that are known to stay counted, and since when.
     ghosts: (u64, u64),
+    /// Ends that no look showed by themselves, by kind, until one shows that all are counted.
+    untimed: Vec<(MadeEnd, u64)>,
+    /// The last look showed nobody who is over.
+    level: bool,
     /// Its numbers have moved since the first session.
     moved: bool,
     /// That of live sessions has; with other traffic: beyond what others vary.
@@ -120,6 +128,12 @@ pub(super) struct Totals {
     fewer: Persistent,
     /// Fewer than are live, for whatever reason.
     missing: Persistent,
+    /// Fewer than lived on for long after.
+    firmly: [Persistent; FIRM],
+    /// The numbers that only grow.
+    growing: Growing,
+    /// Refusals that the process before may have counted.
+    refused_before: u64,
     /// What only grows fell in a living process: from then on only the live ones are held against the book.
     reset: bool,
 }
@@ -143,10 +157,15 @@ impl Totals {
             short: Persistent::default(),
             excess: Persistent::default(),
             ghosts: (0, 0),
+            untimed: Vec::new(),
+            level: false,
             moved: false,
             stood_out: false,
             fewer: Persistent::default(),
             missing: Persistent::default(),
+            firmly: Default::default(),
+            growing: Growing::default(),
+            refused_before: 0,
             reset: false,
         }
     }
@@ -191,6 +210,10 @@ impl Totals {
         }
         if !touched || self.base.is_none() {
             self.learn(&look.counts);
+            if look.counts.active < 0 {
+                faults.negative += 1;
+                faults.lowest = faults.lowest.min(look.counts.active);
+            }
             self.before = self.last.replace(look);
             return;
         }
@@ -204,15 +227,12 @@ impl Totals {
 
     /// Nobody of ours is there yet.
     fn learn(&mut self, counts: &Counts) {
-        let base = self.base.get_or_insert_with(|| Base {
-            counts: counts.clone(),
-            active: (counts.active, counts.active),
-            looks: 0,
-            moved: false,
-        });
+        // Nobody has fewer than none: what is below zero is the count's own fault, before the run as in it.
+        let active = counts.active.max(0);
+        let base = self.base.get_or_insert_with(|| Base { counts: counts.clone(), active: (active, active), looks: 0, moved: false });
         base.looks += 1;
         base.moved |= !counts.stands_still(&base.counts) || counts.boot != base.counts.boot;
-        base.active = (base.active.0.min(counts.active), base.active.1.max(counts.active));
+        base.active = (base.active.0.min(active), base.active.1.max(active));
         base.counts = counts.clone();
     }
 
@@ -220,10 +240,8 @@ impl Totals {
     fn of_others(&self) -> (i64, i64) {
         let Some(base) = &self.base else { return (0, 0) };
         let (low, high) = base.active;
-        let varies = self.config.shows.other_traffic;
-        // Sessions of others may end in the run; a gauge that is below zero stays so.
-        let floor = if varies || low > 0 { 0.min(low) } else { low };
-        (floor, if varies { high.saturating_add(high - low) } else { high })
+        // Sessions of others may end in the run.
+        (0, if self.config.shows.other_traffic { high.saturating_add(high - low) } else { high })
     }
 
     /// So many since the base; none where nobody knows.
@@ -239,7 +257,7 @@ impl Totals {
         let b = bounds(book, self, look.span, config).with_windows(book, self, look.span, config);
         let (floor, ceiling) = self.of_others();
         let active = look.counts.active;
-        if active < floor.min(0) {
+        if active < 0 {
             faults.negative += 1;
             faults.lowest = faults.lowest.min(active);
         }
@@ -247,12 +265,23 @@ impl Totals {
         let unadded = self.since(|counts| counts.started, &look.counts).map_or(0, |started| b.attempted.saturating_sub(started));
         let short = (b.sure as i64).saturating_add(floor).saturating_sub(active).saturating_sub(unadded as i64).max(0) as u64;
         let excess = active.saturating_sub(ceiling).saturating_sub(b.possible as i64).max(0) as u64;
-        let excess = if self.may_hold_untold(look.span, book, config) { 0 } else { excess };
+        let excess = excess.saturating_sub(self.may_hold_untold(look.span, book, config));
         let missing = (b.sure as i64).saturating_add(floor).saturating_sub(active).max(0) as u64;
         self.short.push(look.span.to_us, short, config.grace_us);
         self.excess.push(look.span.to_us, excess, self.excess_span_us(config));
         self.missing.push(look.span.to_us, missing, config.grace_us);
-        let off = Off { over: self.excess.lasting(self.excess_span_us(config)), under: self.missing.lasting(config.grace_us) };
+        let mut under = self.missing.lasting(config.grace_us);
+        // A pause is the driver's own slowness as well as not: it may have been as slow to hear of ends.
+        if self.last.as_ref().is_some_and(|last| look.answered_us.saturating_sub(last.answered_us) > pause_us(config)) {
+            self.firmly.iter_mut().for_each(|firmly| firmly.recent.clear());
+        }
+        for ((firmly, firm), (_, span_us)) in self.firmly.iter_mut().zip(b.firm).zip(firm_spans(config)) {
+            firmly.push(look.span.to_us, (firm as i64).saturating_sub(active).max(0) as u64, span_us);
+            under = under.max(firmly.lasting(span_us));
+        }
+        let miss = self.miss(&look, &b);
+        self.growing.look(look.span.to_us, miss, config);
+        let off = Off { over: self.excess.lasting(self.excess_span_us(config)), under };
         // What was not known of others before the run is no measure of what came after.
         if !self.baseless && (self.config.shows.other_traffic || self.base.as_ref().is_some_and(|base| !base.moved)) {
             self.watch.drift.look(look.span.to_us, off, config.start_us, pause_us(config));
@@ -268,7 +297,8 @@ impl Totals {
             self.fewer.push(look.span.to_us, fewer, config.grace_us);
         }
         let beyond = active.saturating_sub(ceiling).saturating_sub(b.live() as i64);
-        if beyond <= 0 {
+        self.level = beyond <= 0;
+        if self.level {
             self.ends_agree(book, &look, 0);
         } else if beyond <= self.ghosts.0 as i64 {
             // Ghosts that are known stay, and hide no later end. Which of the earlier ends they are, nobody knows.
@@ -281,11 +311,19 @@ impl Totals {
         self.before = self.last.replace(look);
     }
 
-    /// A killed worker may have had more sessions than it told of, and they are not over for the backend yet.
-    fn may_hold_untold(&self, span: Span, book: &Book, config: &LedgerConfig) -> bool {
-        book.losses().iter().any(|loss| {
+    /// So many more sessions than it told of a killed worker may have had, which are not over for the backend yet.
+    fn may_hold_untold(&self, span: Span, book: &Book, config: &LedgerConfig) -> u64 {
+        let held = book.losses().iter().filter(|loss| {
             untold_from_us(loss) < span.to_us && self.watch.watched_us(loss.at_us, span.from_us) <= config.windows.of(EndKind::KillWorker)
-        })
+        });
+        held.fold(0, |sum: u64, loss| sum.saturating_add(book.tally.untold(loss).unwrap_or(u64::MAX)))
+    }
+
+    /// Live sessions that were not counted, at worst, in the course of the run. Sessions that were never added at all are told of elsewhere.
+    fn most_short(&self, never_added: u64) -> u64 {
+        // What was not added for a while was missing all the same.
+        let missing = self.firmly.iter().map(|firmly| firmly.most).fold(self.missing.most, u64::max);
+        self.short.most.max(missing.saturating_sub(never_added))
     }
 
     /// The first look that agrees tells of every end before it, from this moment on.
@@ -301,6 +339,11 @@ impl Totals {
     /// Sessions that no later look can show, to be folded.
     pub(super) fn sweep(&mut self, book: &Book, config: &LedgerConfig, convergence: &mut Convergence) -> Vec<PlanIndex> {
         let Some(from_us) = self.last.as_ref().map(|look| look.span.from_us) else { return Vec::new() };
+        if std::mem::take(&mut self.level) {
+            for (end, n) in self.untimed.drain(..) {
+                convergence.count(end, |row| row.detected += n);
+            }
+        }
         let mut done = Vec::new();
         for (index, session) in &book.sessions {
             let Some(over) = session.over.filter(|_| self.covers(session) && session.accepted.is_some()) else { continue };
@@ -309,9 +352,14 @@ impl Totals {
             if !quiet || watched_us <= reconcile::window_us(session, config) + config.grace_us {
                 continue;
             }
-            reconcile::count_killed(session, convergence);
-            if let (Some(end), Some(agreed_us)) = (reconcile::row(session), session.agreed_us) {
-                convergence.detected(end, over.at_us, agreed_us);
+            reconcile::count_unnamed(session, convergence);
+            match (reconcile::row(session), session.agreed_us) {
+                (Some(end), Some(agreed_us)) => convergence.detected(end, over.at_us, agreed_us),
+                (Some(end), None) => match self.untimed.iter_mut().find(|(kind, _)| *kind == end) {
+                    Some((_, n)) => *n += 1,
+                    None => self.untimed.push((end, 1)),
+                },
+                (None, _) => {}
             }
             self.fold(session, config);
             done.push(*index);

@@ -128,10 +128,13 @@ impl Totals {
         self.epoch = Some((last_from_us, look.span.to_us));
         self.base = Some(Base { looks: 1, ..Base::default() });
         self.folded = Folded::default();
-        for lasting in [&mut self.short, &mut self.excess, &mut self.fewer, &mut self.missing] {
+        for lasting in [&mut self.short, &mut self.excess, &mut self.fewer, &mut self.missing].into_iter().chain(&mut self.firmly) {
             lasting.recent.clear();
         }
         self.ghosts = (0, 0);
+        // It took them along.
+        self.untimed.clear();
+        self.forget_growth(book);
         self.reset = false;
         self.watch.drift.restart(look.asked_us);
     }

@@ -7,8 +7,8 @@ use proto::{frame::Outcome, ids::PlanIndex};
 use super::*;
 use crate::{
     ledger::{
-        BackendConfig, Confidence, DefectName, Finish, Judgement, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId, Verdict,
-        Windows,
+        BackendConfig, Confidence, DefectName, FailureCause, Finish, Judgement, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId,
+        Verdict, Windows,
     },
     plan::{Dialect, Expect, Protocol},
 };
@@ -120,8 +120,9 @@ fn ten(shows: Shows, others: (i64, i64), wrong: i64) -> Verdict {
 #[test]
 fn an_acceptance_that_is_only_implied_is_no_proof_that_a_session_was_counted() {
     // Ten are counted, and of three more the backend never heard, which live for so long.
-    let lost = |dialect, life_ms| {
+    let lost = |dialect, ready, life_ms| {
         let mut story = Story::over(dialect, None, everything());
+        story.ledger.config.says_ready = vec![ready];
         story.pass(1_000, 0, 0);
         story.begin(0..13);
         story.counts.started = Some(10);
@@ -133,9 +134,11 @@ fn an_acceptance_that_is_only_implied_is_no_proof_that_a_session_was_counted() {
         story.pass(15_000, 0, 0);
         found(&story.close())
     };
-    assert_eq!(lost(Dialect::Twilio, 200), []);
-    assert_eq!(lost(Dialect::Native, 200), [(DefectName::Lost, 3)]);
-    assert_eq!(lost(Dialect::Twilio, 4_000), [(DefectName::Lost, 3)]);
+    assert_eq!(lost(Dialect::Twilio, false, 200), []);
+    assert_eq!(lost(Dialect::Native, false, 200), [(DefectName::Lost, 3)]);
+    assert_eq!(lost(Dialect::Twilio, false, 4_000), [(DefectName::Lost, 3)]);
+    assert_eq!(lost(Dialect::Custom, false, 200), []);
+    assert_eq!(lost(Dialect::Custom, true, 200), [(DefectName::Lost, 3)], "its description has the backend say so");
 }
 
 /// A goodbye that is a close, at the backend's deadline: which came first its answer does not tell.
@@ -191,9 +194,12 @@ fn what_others_had_before_is_subtracted_and_what_of_it_ends_is_ambiguous() {
     assert_eq!(ten(Shows::default(), (40, 0), 0).confidence, Some(Confidence::WithOtherTraffic));
     assert_eq!(found(&ten(Shows::default(), (40, 0), 4)), [(DefectName::Ghost, 4)]);
     unverified(&ten(Shows::default(), (40, 0), -4), "4 sessions fewer than ours");
-    // A count that is below zero from the first is no others' session.
-    assert_eq!(found(&ten(Shows::default(), (-5, 0), 0)), []);
-    assert_eq!(found(&ten(Shows::default(), (-5, 0), -2)), [(DefectName::FalseCapacity, 2)]);
+    // A count that is below zero from the first is no others' session, and as wrong as if it fell there later.
+    let below = ten(Shows::default(), (-5, 0), 0);
+    assert_eq!(found(&below), [(DefectName::FalseCapacity, 5)]);
+    assert!(below.findings[0].consequences.iter().any(|line| line.contains("the lowest -5")), "{:?}", below.findings);
+    assert_eq!((below.drift[0].least, below.drift[0].lasts), (-5, true), "{:?}", below.drift);
+    assert_eq!(found(&ten(Shows::default(), (-5, 0), -2)), [(DefectName::FalseCapacity, 7)]);
 }
 
 #[test]
@@ -255,9 +261,65 @@ fn ends_tell_a_double_decrement_and_a_wrong_outcome() {
     };
     assert_eq!(found(&story(10, 0, 0, 0)), []);
     assert_eq!(found(&story(13, 0, -3, 0)), [(DefectName::DoubleDecrement, 3)]);
-    assert_eq!(found(&story(13, 0, -3, 5)), [(DefectName::FalseCapacity, 3)], "it may have been the refusals");
+    let said = [(DefectName::DoubleDecrement, 3), (DefectName::Miscounted, 5)];
+    assert_eq!(found(&story(13, 0, -3, 5)), said, "nobody was refused, whatever it says");
+    assert_eq!(found(&story(13, 0, 0, 0)), [(DefectName::DoubleDecrement, 3)]);
+    assert_eq!(found(&story(7, 0, 0, 0)), [(DefectName::Miscounted, 3)], "they are counted nowhere");
+    assert_eq!(found(&story(0, 0, 0, 0)), [(DefectName::Miscounted, 10)]);
     assert_eq!(found(&story(6, 4, 0, 0)), [(DefectName::WrongOutcome, 4)]);
     assert_eq!(found(&story(7, 0, 3, 0)), [(DefectName::Ghost, 3)]);
+}
+
+/// Guests come and go beside the ten, and nobody said so; `base` of them were there before. At the end so many are live, began and ended.
+fn with_guests(base: i64, active: i64, started: u64, ended: u64) -> Verdict {
+    let mut story = Story::of(Shows { started: true, ended: true, ..Shows::default() });
+    (story.counts.started, story.counts.ended) = (Some(70), Some(30));
+    story.pass(1_000, base, 0);
+    story.begin(0..10);
+    story.counts.started = Some(80);
+    story.pass(3_000, base + 10, 0);
+    story.pass(3_000, base + 10 + (started as i64 - 10).min(5), 0);
+    story.end(0..10);
+    (story.counts.started, story.counts.ended) = (Some(70 + started), Some(30 + ended));
+    story.pass(15_000, active, 0);
+    story.close()
+}
+
+/// A backend whose ends never exceed its starts has subtracted nothing twice.
+#[test]
+fn guests_that_nobody_told_of_are_unknown_sessions_and_no_double_decrement() {
+    let verdict = with_guests(0, 2, 37, 35);
+    assert_eq!(found(&verdict), [(DefectName::UnknownSessions, 27)], "{verdict:#?}");
+    assert!(verdict.findings[0].evidence.contains("counters.other_traffic: true"), "{:?}", verdict.findings);
+    // More ends than whoever began, or was there before and is gone, can have had.
+    assert_eq!(found(&with_guests(0, 0, 10, 13)), [(DefectName::DoubleDecrement, 3)]);
+    assert_eq!(found(&with_guests(0, 0, 12, 15)), [(DefectName::DoubleDecrement, 3), (DefectName::UnknownSessions, 2)]);
+    assert_eq!(found(&with_guests(40, 40, 10, 13)), [(DefectName::DoubleDecrement, 3)]);
+    unverified(&with_guests(40, 37, 10, 13), "3 sessions fewer than ours and the 40 from before the run");
+}
+
+/// As long as others stay counted, no look shows an end by itself; the one at which all are gone shows it of all, but not when.
+#[test]
+fn what_sums_do_not_tell_by_kind_is_not_claimed() {
+    let row = |left: i64| {
+        let mut story = Story::of(Shows::default());
+        story.pass(1_000, 0, 0);
+        story.begin(0..6);
+        story.pass(3_000, 6, 0);
+        story.end_as(0..1, Finish::Forced(EndKind::HalfOpen));
+        story.pass(500, 6, 0);
+        story.end(1..6);
+        story.pass(12_000, 1, 0);
+        story.pass(40_000, left, 0);
+        let verdict = story.close();
+        assert_eq!(found(&verdict).len() as i64, left, "{verdict:#?}");
+        let mut rows = verdict.convergence.into_iter();
+        rows.find(|row| row.kind == EndKind::Cancel && row.protocol == Protocol::Websocket).expect("a row")
+    };
+    let clean = row(0);
+    assert_eq!((clean.killed, clean.detected, clean.p50_us, clean.sums), (5, 5, None, true));
+    let ghost = row(1);
+    assert_eq!((ghost.killed, ghost.detected, ghost.sums), (5, 0, true), "any of them may be the ghost");
 }
 
 #[test]
@@ -497,4 +559,87 @@ fn sums_are_not_held_against_a_backend_that_the_network_hides() {
     assert_eq!(clean.drift[0].episodes, 0, "{:?}", clean.drift);
     assert_eq!(found(&story(true, 3)), [(DefectName::Ghost, 3)]);
     assert_eq!(found(&story(false, 0)), [(DefectName::FalseCapacity, 10)]);
+}
+
+/// Refusals that the driver knows of may be what was counted as ends; if nothing was subtracted for them, they were counted all the same.
+#[test]
+fn refusals_are_held_against_what_the_driver_was_refused() {
+    let story = |ended: u64, active: i64, rejected: u64| {
+        let mut story = Story::of(everything());
+        (story.counts.started, story.counts.ended, story.counts.rejected) = (Some(0), Some(0), Some(70));
+        story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        for index in 10..15 {
+            let client_ref = format!("run-{index}");
+            story.say(index, LedgerEvent::Scheduled { scenario: 0, protocol: Protocol::Websocket, end: EndKind::Cancel, client_ref });
+            story.say(index, LedgerEvent::Attempted { backend: Some(0), report_age_us: None });
+            story.say(index, LedgerEvent::Failed { cause: FailureCause::Rejected });
+        }
+        story.counts.started = Some(10);
+        story.pass(3_000, 10, 0);
+        story.end(0..10);
+        story.counts.ended = Some(ended);
+        story.counts.outcomes.insert(Outcome::Cancelled, ended);
+        story.counts.rejected = Some(70 + rejected);
+        story.pass(15_000, active, 0);
+        found(&story.close())
+    };
+    assert_eq!(story(10, 0, 5), []);
+    assert_eq!(story(15, 0, 5), [(DefectName::Miscounted, 5)]);
+    assert_eq!(story(15, -5, 5), [(DefectName::FalseCapacity, 5)], "sums do not tell which it was");
+    assert_eq!(story(18, 0, 5), [(DefectName::DoubleDecrement, 8)], "more than can have been refusals");
+    assert_eq!(story(10, 0, 3), [(DefectName::Miscounted, 2)]);
+    assert_eq!(story(10, 0, 35), [(DefectName::Miscounted, 30)]);
+}
+
+/// A process that is killed in the end, for good, does not take along what its numbers had shown.
+#[test]
+fn what_was_wrong_before_a_last_kill_stays_wrong() {
+    let story = |active: i64, ended: u64| {
+        let mut story = Story::of(everything());
+        (story.counts.started, story.counts.ended) = (Some(0), Some(0));
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        story.counts.started = Some(10);
+        story.pass(3_000, 10, 0);
+        story.end(0..5);
+        story.counts.ended = Some(ended);
+        story.pass(6_000, active, 0);
+        story.ledger.backend_killed(0, "1", T0 + (story.now + 10) * MS);
+        story.now += 50;
+        story.end_as(5..10, Finish::Lost(FailureCause::Reset));
+        for _ in 0..100 {
+            story.now += 100;
+            story.ledger.entries(SOURCE, Vec::new(), T0 + story.now * MS);
+            story.ledger.totals_gap(0, T0 + story.now * MS, "refused");
+        }
+        found(&story.close())
+    };
+    assert_eq!(story(5, 5), []);
+    assert_eq!(story(2, 5), [(DefectName::FalseCapacity, 3)]);
+    assert_eq!(story(9, 1), [(DefectName::LateDecrement, 4)]);
+    assert_eq!(story(5, 0), [(DefectName::Miscounted, 5)]);
+}
+
+/// The driver need not know that a session was counted for its end to be missed: the backend says that it began.
+#[test]
+fn what_the_backend_says_began_must_end() {
+    let story = |ended: u64, active: i64| {
+        let mut story = Story::over(Dialect::Twilio, None, everything());
+        (story.counts.started, story.counts.ended) = (Some(50), Some(48));
+        story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+        story.pass(1_000, 2, 0);
+        story.begin(0..10);
+        story.counts.started = Some(60);
+        story.pass(600, 12, 0);
+        story.end(0..10);
+        story.counts.ended = Some(48 + ended);
+        story.counts.outcomes.insert(Outcome::Cancelled, ended);
+        story.pass(15_000, active, 0);
+        found(&story.close())
+    };
+    assert_eq!(story(10, 2), []);
+    assert_eq!(story(7, 2), [(DefectName::Miscounted, 3)]);
+    assert_eq!(story(7, 5), [(DefectName::Ghost, 3)]);
 }

@@ -328,6 +328,16 @@ impl Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::{Override, Source, open_text};
+
+    #[test]
+    fn a_url_can_be_dropped() {
+        let text = "counters: {source: json, url: 'http://127.0.0.1:1/', active: /active}\nscenarios: {talk: {executor: constant-sessions, sessions: 1, duration: 1s, conversations: [{turns: [{wait: 1s}]}]}}";
+        let sets = ["counters.url=null", "counters.active=null", "counters.source=agent-server"];
+        let overrides = sets.map(|set| Override::parse(set).unwrap_or_else(|e| panic!("{e}")));
+        let loaded = open_text(&Source::Shipped("test".into()), "test", text, &overrides).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(loaded.profile.counters, Counters::default());
+    }
 
     #[test]
     fn what_is_read_for_each_backend_is_told_from_what_is_read_for_all() {

@@ -46,6 +46,11 @@ impl<'de> Visitor<'de> for UrlsVisitor {
         f.write_str("a URL, or a list of one for each backend")
     }
 
+    /// As `--set counters.url=null` drops it.
+    fn visit_unit<E: de::Error>(self) -> Result<Urls, E> {
+        Ok(Urls::default())
+    }
+
     fn visit_str<E: de::Error>(self, value: &str) -> Result<Urls, E> {
         Ok(Urls(vec![value.to_owned()]))
     }
