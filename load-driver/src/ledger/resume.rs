@@ -162,8 +162,9 @@ impl Ledger {
         let mut late = 0;
         for totals in &self.totals {
             last.unverified.extend(totals.unprovable());
-            let proven = totals.proven();
+            let proven = totals.proven(&self.book, &self.config);
             last.short += proven.short;
+            last.miscounted.extend(proven.miscounted);
             late = late.max(proven.late);
             last.unverified.extend(proven.unverified);
         }

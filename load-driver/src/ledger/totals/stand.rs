@@ -3,6 +3,7 @@
 use super::{
     Look, Totals,
     bounds::{Span, bounds},
+    growing::Miss,
 };
 use crate::{
     counters::TotalsSample,
@@ -16,6 +17,8 @@ pub(in crate::ledger) struct Proven {
     pub(in crate::ledger) short: u64,
     /// Sessions that were counted after their windows, and no longer are.
     pub(in crate::ledger) late: u64,
+    /// What else was off for too long in the numbers that only grow, and how that reads.
+    pub(in crate::ledger) miscounted: Vec<(u64, String)>,
     /// What can be said of neither.
     pub(in crate::ledger) unverified: Option<String>,
 }
@@ -63,15 +66,19 @@ impl Totals {
     }
 
     /// As [`super::conclude`] holds it against the backend: what was too few or too many for so long stays so, whatever comes later.
-    pub(in crate::ledger) fn proven(&self) -> Proven {
+    pub(in crate::ledger) fn proven(&self, book: &Book, config: &LedgerConfig) -> Proven {
         let mut out = Proven::default();
-        let (others, Some(base)) = (self.config.shows.other_traffic, &self.base) else { return out };
+        let (others, Some(base), Some(last)) = (self.config.shows.other_traffic, &self.base, &self.last) else { return out };
         if self.broken || self.baseless || base.moved && !others {
             return out;
         }
         let label = &self.config.name;
         let low = base.active.0;
-        if self.short.most > 0 && !self.moved {
+        let miss = self.miss(last, &bounds(book, self, last.span, config).with_windows(book, self, last.span, config));
+        let short = self.most_short(miss.started_short);
+        // What is not right yet when the driver is gone is found then, but for ends that come very late.
+        let miscounted: Vec<_> = self.miscounted_before(Miss { ended_short: 0, ..miss }).collect();
+        if !self.moved && (short > 0 || !miscounted.is_empty()) {
             out.unverified = Some(format!("{label}: its numbers had not moved although sessions came and went"));
         } else if !others && low > 0 && self.fewer.most > 0 {
             out.unverified = Some(format!(
@@ -79,7 +86,8 @@ impl Totals {
                 self.fewer.most
             ));
         } else {
-            out.short = self.short.most;
+            out.short = short;
+            out.miscounted = miscounted;
         }
         // Those that still are may be ghosts: the stand keeps them.
         if !others && self.excess.recent.is_empty() {

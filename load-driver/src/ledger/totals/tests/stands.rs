@@ -63,3 +63,20 @@ fn in_the_first_seconds_the_looks_before_the_run_are_the_stand() {
     let [stand] = stands.as_slice() else { panic!("{stands:?}") };
     assert_eq!((stand.base_active, stand.base.started, stand.accepted), (2, Some(7), 0), "{stand:?}");
 }
+
+#[test]
+fn what_only_grew_late_is_proven_at_a_checkpoint_too() {
+    let mut story = Story::of(everything());
+    story.counts.started = Some(0);
+    story.pass(1_000, 0, 0);
+    story.begin(0..10);
+    story.pass(6_000, 10, 0);
+    story.counts.started = Some(10);
+    story.pass(2_000, 10, 0);
+    story.end(0..10);
+    (story.counts.ended, story.counts.outcomes) = (Some(10), [(Outcome::Cancelled, 10)].into());
+    story.pass(20_000, 0, 0);
+    let proven = names(&story);
+    assert_eq!(proven.len(), 1, "{proven:?}");
+    assert_eq!(found(&story.close()), proven);
+}
