@@ -82,8 +82,8 @@ pub struct Base {
     pub started: (u64, u64),
     /// Live sessions of others.
     pub active: u64,
-    /// `rejected`.
-    pub rejected: u64,
+    /// `rejected`: at least and at most.
+    pub rejected: (u64, u64),
     /// The backend's clock: ends before this were counted before.
     pub captured_us: u64,
 }
@@ -199,6 +199,8 @@ pub struct Boot {
     pub ours_alone: bool,
     /// Before the run.
     pub base: Base,
+    /// Refusals of the processes before it, at most.
+    pub(super) refused_before: u64,
     /// Samples seen.
     pub samples: u64,
     /// Taken in, judged when the next one is here: until then its end records may be incomplete.
@@ -269,9 +271,13 @@ impl Boot {
         let (mut base, mut next_seq, mut logged) = (Base::default(), 0, Logged::fresh());
         if first && !ours_alone {
             let untouched = book.first_attempt_us(sample.backend).is_none_or(|at| at > sample.answered_at_us);
-            let least = if untouched { snapshot.started } else { 0 };
-            let active = snapshot.active.max(0) as u64;
-            base = Base { started: (least, snapshot.started), active, rejected: snapshot.rejected, captured_us: snapshot.captured_at_us };
+            let before = |now: u64| (if untouched { now } else { 0 }, now);
+            base = Base {
+                started: before(snapshot.started),
+                active: snapshot.active.max(0) as u64,
+                rejected: before(snapshot.rejected),
+                captured_us: snapshot.captured_at_us,
+            };
             let listed = sample.ends.as_ref().and_then(|ends| ends.first()).map(|end| end.seq);
             next_seq = if untouched { snapshot.next_end } else { listed.unwrap_or(snapshot.next_end) };
             logged = Logged::after(snapshot, sample.ends.as_deref(), untouched, config);
@@ -283,6 +289,7 @@ impl Boot {
             boot_id: snapshot.boot_id.clone(),
             ours_alone,
             base,
+            refused_before: if first { 0 } else { book.tally.refusals(Some(sample.backend)).sure },
             samples: 0,
             waiting: None,
             last: None,

@@ -90,8 +90,7 @@ pub(super) fn doubtful_rows<'a>(ledger: &'a Ledger, boot: &Boot, at: &Reading) -
 /// Of those: over for longer than the window. They are no strangers' sessions.
 fn stale(ledger: &Ledger, boot: &Boot, at: &Reading) -> u64 {
     let Some(watch) = ledger.watches.get(boot.backend) else { return 0 };
-    let late = |s: &&Session| s.over.is_some_and(|o| watch.watched_us(o.at_us, at.asked_us) > reconcile::window_us(s, &ledger.config));
-    doubtful_rows(ledger, boot, at).into_iter().filter(late).count() as u64
+    doubtful_rows(ledger, boot, at).into_iter().filter(|s| reconcile::is_due(s, at, watch, &ledger.config)).count() as u64
 }
 
 /// What its own numbers say of each other, in whatever the run had to do with them.
@@ -124,8 +123,8 @@ fn of_itself(boot: &Boot, (label, proof): (&str, Proof), out: &mut Last) {
 
 /// Ends that it told the driver of and has under no such outcome, beyond those that are missing for a known reason.
 fn untold(ledger: &Ledger, boot: &Boot, (at, watch): (&Reading, &Watch), known: u64, (label, out): (&str, &mut Last)) {
-    let over = |s: &Session| s.over.is_some_and(|o| watch.watched_us(o.at_us, at.asked_us) > reconcile::window_us(s, &ledger.config));
-    let untold = by_outcome::untold(boot, &ledger.book, at, &ledger.config, over);
+    let due = |s: &Session| reconcile::is_due(s, at, watch, &ledger.config);
+    let untold = by_outcome::untold(boot, &ledger.book, at, &ledger.config, due);
     let all: u64 = untold.iter().map(|(_, n)| n).sum();
     let wrong = all.saturating_sub(known);
     if wrong > 0 {
@@ -152,7 +151,7 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
     let b = ledger.bounds(boot, at);
     let missing: Vec<&Session> =
         ghost_sessions(ledger).into_iter().filter(|s| s.accepted.as_ref().is_some_and(|a| a.boot == boot.index)).collect();
-    out.rejected += at.rejected.saturating_sub(boot.base.rejected);
+    out.rejected += at.rejected.saturating_sub(boot.base.rejected.1);
     out.backends.push(BackendVerdict {
         backend: boot.backend,
         backend_id: boot.backend_id.clone(),
@@ -177,7 +176,7 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
         if boot.replaced {
             out.unverified.push(format!("{label}: it was replaced by another process on its own, and its last counts cannot be checked"));
         }
-        return look_back(ledger, boot, at, &missing, out);
+        return look_back(ledger, boot, (at, watch), (&label, proof), &missing, out);
     }
     if at.asked_us < ledger.book.last_end_us(boot.backend) {
         out.unverified.push(format!("{label}: no answer after its last session ended{}", reason(watch.last_gap.as_ref())));
@@ -230,7 +229,14 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
 }
 
 /// What a process that is gone had counted wrongly by the last look at it went with it, and was wrong all the same.
-fn look_back(ledger: &Ledger, boot: &Boot, at: &Reading, missing: &[&Session], out: &mut Last) {
+fn look_back(
+    ledger: &Ledger,
+    boot: &Boot,
+    (at, watch): (&Reading, &Watch),
+    (label, proof): (&str, Proof),
+    missing: &[&Session],
+    out: &mut Last,
+) {
     let known = &boot.known;
     let most = at.active.1.saturating_add((boot.extras.len() as u64 + known.never_added) as i64);
     // As many as the count has room for; what a number alone shows is in the samples that were odd to the end.
@@ -251,6 +257,10 @@ fn look_back(ledger: &Ledger, boot: &Boot, at: &Reading, missing: &[&Session], o
         out.added += known.added;
     }
     out.log_mismatch += (missing.len() as u64).saturating_sub(held + known.never_added);
+    if proof != Proof::Sessions && ledger.faults.wrong.total == 0 {
+        let stuck = at.active.1.saturating_sub((known.bounds.possible + known.returned) as i64).max(0) as u64;
+        untold(ledger, boot, (at, watch), stuck.max(held) + known.never_added, (label, out));
+    }
 }
 
 /// Where nobody else is to be told from ours by a list, sessions beyond ours and those before the run may be anyone's.

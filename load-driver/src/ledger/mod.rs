@@ -2,7 +2,7 @@
 //!
 //! Steps of sessions come from many shards and worker processes. [`merge`] puts them in order of time, [`book`] keeps every session
 //! from scheduled to ended, [`funnel`] counts how far they came, [`boot`] takes in what one backend process says, [`reconcile`] judges each of its samples against the
-//! book at that time, with what `others` leave room for and how `by_outcome` add up, [`totals`] does the same with sums that name no session, [`convergence`] tells how long the counters took to follow a forced end, [`drift`] how far they were off
+//! book at that time, with what `others` leave room for, how `by_outcome` add up and what it `refused`, [`totals`] does the same with sums that name no session, [`convergence`] tells how long the counters took to follow a forced end, [`drift`] how far they were off
 //! and for how long, [`ages`] how old their ghosts got, and [`verdict`] names what is wrong.
 //! [`Ledger`] ties them together. All of it is pure: time comes with the calls, and the same calls give the same verdict.
 //!
@@ -28,10 +28,10 @@ mod lookup;
 pub mod merge;
 mod naming;
 mod others;
-mod outcome;
 mod persistent;
 mod recent;
 pub mod reconcile;
+mod refused;
 mod resets;
 pub mod resume;
 pub mod retries;
@@ -43,6 +43,7 @@ pub mod tally;
 pub mod totals;
 mod truth;
 pub mod verdict;
+mod wrong_outcome;
 
 #[cfg(test)]
 mod tests;

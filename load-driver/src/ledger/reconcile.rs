@@ -16,11 +16,11 @@ use super::{
     drift::Off,
     entry::Finish,
     finding::Names,
-    others, outcome,
+    others,
     recent::HORIZON_US,
     session::{How, Over, Session},
     standstill::Standstills,
-    truth,
+    truth, wrong_outcome,
 };
 use crate::plan::EndKind;
 
@@ -112,6 +112,11 @@ pub fn window_us(session: &Session, config: &LedgerConfig) -> u64 {
         return AFTERLIFE_US;
     }
     session.ending().and_then(|(_, kind)| kind).map_or(config.windows.longest(), |kind| config.windows.of(kind))
+}
+
+/// The session was over for longer than its window when this was read.
+pub(super) fn is_due(session: &Session, at: &Reading, watch: &Watch, config: &LedgerConfig) -> bool {
+    session.over.is_some_and(|over| watch.watched_us(over.at_us, at.asked_us) > window_us(session, config))
 }
 
 /// By this moment the backend surely counts, or has counted, the session.
@@ -423,9 +428,11 @@ pub fn sweep(
     for index in done {
         if let Some(session) = book.sessions.get(&index) {
             faults.astray += u64::from(is_astray(session, boots));
-            let told = session.accepted.as_ref().map(|accepted| accepted.boot).zip(by_outcome::told(session, config));
-            if let Some((boot, outcome)) = told {
-                book.tell(boot, outcome);
+            let boot = session.accepted.as_ref().and_then(|accepted| boots.get(&accepted.boot));
+            if let Some((boot, outcome)) = boot.zip(by_outcome::told(session, config))
+                && watches.get(boot.backend).is_some_and(|watch| is_owed(session, boot, watch, config))
+            {
+                book.tell(boot.index, outcome);
             }
         }
         book.fold(index);
@@ -447,6 +454,12 @@ pub(super) fn is_astray(session: &Session, boots: &BTreeMap<usize, Boot>) -> boo
 /// Another process has followed it, and its last sample is judged.
 fn is_gone(boot: &Boot, watch: &Watch) -> bool {
     boot.waiting.is_none() && watch.boots.last() != Some(&boot.index)
+}
+
+/// Its process will have counted it by the last look that there is.
+fn is_owed(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConfig) -> bool {
+    boot.killed_us.is_none() && watch.boots.last() == Some(&boot.index)
+        || boot.last.as_ref().is_some_and(|at| is_due(session, at, watch, config))
 }
 
 /// Nothing more comes of a session without a record whose process was killed: a successor agreed that it is gone, or it ended so shortly
@@ -518,8 +531,8 @@ pub fn settle(
     if record.count > 1 {
         return;
     }
-    let Some(expected) = outcome::wrong(session, boot, watch, config) else { return };
-    if outcome::overtaken(session, watch, stood) {
+    let Some(expected) = wrong_outcome::expected(session, boot, watch, config) else { return };
+    if wrong_outcome::overtaken(session, watch, stood) {
         faults.overtaken += 1;
     } else {
         faults.wrong.push(session.name());

@@ -158,7 +158,8 @@ impl Ledger {
         for boot in self.boots.values().filter(|boot| (boot.killed_us.is_some() || boot.replaced) && boot.waiting.is_none()) {
             look(self, boot, &mut last);
         }
-        last.rejected = self.boots.values().filter_map(|boot| Some(boot.last.as_ref()?.rejected.saturating_sub(boot.base.rejected))).sum();
+        last.rejected =
+            self.boots.values().filter_map(|boot| Some(boot.last.as_ref()?.rejected.saturating_sub(boot.base.rejected.1))).sum();
         let mut late = 0;
         for totals in &self.totals {
             last.unverified.extend(totals.unprovable());

@@ -27,6 +27,8 @@ pub(super) struct Refusals {
     pub(super) sure: u64,
     /// Who was dialled may have counted it as a refusal, or not.
     pub(super) possible: u64,
+    /// The last of the sure, on the driver's clock.
+    pub(super) last_us: u64,
 }
 
 /// How many dials a worker made, at most, in a span of time.
@@ -46,8 +48,11 @@ impl Tally {
                     && may_be_refusal(cause)
                 {
                     let refusals = self.refusals.entry(session.backend()).or_default();
-                    refusals.sure += u64::from(cause == FailureCause::Rejected);
                     refusals.possible += 1;
+                    if cause == FailureCause::Rejected {
+                        refusals.sure += 1;
+                        refusals.last_us = entry.at_us;
+                    }
                 }
             }
             _ => {}
@@ -61,6 +66,7 @@ impl Tally {
         all.fold(Refusals::default(), |sum, (at, one)| Refusals {
             sure: sum.sure + if at.is_some() { one.sure } else { 0 },
             possible: sum.possible + one.possible,
+            last_us: sum.last_us.max(one.last_us),
         })
     }
 

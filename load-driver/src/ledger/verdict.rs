@@ -15,7 +15,7 @@ use super::{
     keeper::Ledger,
     look::{self, Last, ghost_sessions, look, unseen},
     naming::name,
-    reconcile,
+    reconcile, refused,
     retries::RetriedRow,
     session::Session,
     totals,
@@ -167,6 +167,7 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
         }
     }
     unseen(ledger, &mut last);
+    refused::judge(ledger, &mut last);
     totals::conclude(ledger, &mut last);
     let ghosts = ghost_sessions(ledger);
     let shown: BTreeSet<_> = ghosts.iter().map(|session| session.client_ref.clone()).collect();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{
     LONG_STOP, idle_sample, mix, names, silent,
-    sim::{Defect, Ran, World},
+    sim::{Defect, Fate, Ran, World},
     specs,
 };
 use crate::{
@@ -65,6 +65,28 @@ fn a_session_that_was_added_twice_is_no_strangers() {
 }
 
 #[test]
+fn refusals_that_are_not_counted_or_made_up_are_miscounted() {
+    let forgotten = |sample: &mut CounterSample| sample.snapshot.rejected = 0;
+    let twice = |sample: &mut CounterSample| sample.snapshot.rejected *= 2;
+    let found = |world: World| names(&world.run().verdict);
+    // One in seven is refused.
+    let miscounted = [(DefectName::Miscounted, 30)];
+    // Where others may have been refused too, there can be more of them and not fewer.
+    for (lie, beside_others) in [(forgotten as fn(&mut CounterSample), &miscounted[..]), (twice, &[])] {
+        for log in [true, false] {
+            let alone = World { log, disguise: Some(lie), ..World::of(mix(210)) };
+            assert_eq!(found(alone.clone()), miscounted, "{log}");
+            assert_eq!(found(World { fresh: false, ..alone }), beside_others, "{log}");
+        }
+    }
+    // What a process made up goes with it and was wrong all the same; what it forgot, the next one need not know.
+    let killed = World { kill_backend: Some((4_000, true)), ..World::of(mix(210).into_iter().filter(|s| s.start_ms < 3_800).collect()) };
+    let refused = killed.specs.iter().filter(|spec| spec.fate == Fate::Rejected).count() as u64;
+    assert_eq!(found(World { disguise: Some(twice), ..killed.clone() }), [(DefectName::Miscounted, refused)]);
+    assert_eq!(found(World { disguise: Some(forgotten), ..killed }), []);
+}
+
+#[test]
 fn a_list_without_those_that_are_counted_hides_nothing() {
     let hidden = |sample: &mut CounterSample| sample.sessions = sample.sessions.take().map(|_| Vec::new());
     let ran = World { defect: Some((Defect::Resurrect, 0.5)), ..shared(hidden) }.run();
@@ -87,6 +109,12 @@ fn ends_under_other_outcomes_than_the_log_tells_are_misattributed() {
             matches!(names(&ran.verdict)[..], [(DefectName::WrongOutcome, n)] if (ran.goodbyes..=ran.goodbyes + timeouts).contains(&n))
         );
     }
+    // A process that is killed does not take that along.
+    let killed =
+        World { log: false, kill_backend: Some((4_000, true)), ..World::of(mix(210).into_iter().filter(|s| s.start_ms < 3_800).collect()) };
+    assert_eq!(names(&killed.run().verdict), []);
+    let ran = World { disguise: Some(drained), ..killed }.run();
+    assert!(matches!(names(&ran.verdict)[..], [(DefectName::WrongOutcome, n)] if n >= 10), "{:#?}", ran.verdict.findings);
     let fewer = |sample: &mut CounterSample| {
         let at = &mut sample.snapshot;
         let hidden = at.ended.get("cancelled").copied().unwrap_or(0).min(3);

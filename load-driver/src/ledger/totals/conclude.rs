@@ -86,6 +86,7 @@ impl End<'_> {
             // What it had proven by then it did not take along.
             out.short += totals.most_short(totals.miss(at, &b).started_short);
             out.miscounted.extend(totals.miscounted_before(Miss::default()));
+            End { ledger, totals, out: &mut *out }.outcomes(at, &b);
             return if others { 0 } else { totals.excess.most };
         }
         let last_end = book.last_end_of(totals.config.backend);
@@ -203,21 +204,31 @@ impl End<'_> {
         } else if untold > 0 {
             out.notes.push(format!("{label}: it counted {untold} sessions more than are known; a killed worker may have had them"));
         }
-        if !others {
-            let wrong = mismatch(totals, at, b);
-            out.wrong += wrong;
-            if wrong > 0 {
-                let count = |outcome: &Outcome| {
-                    let has = totals.since(|counts| counts.outcomes.get(outcome).copied(), &at.counts);
-                    let (must, may) = (b.must.get(outcome).copied().unwrap_or(0), b.may.get(outcome).copied().unwrap_or(0));
-                    let due = if must == may { must.to_string() } else { format!("{must} to {may}") };
-                    has.map(|has| format!("{outcome} {has} where {due} ended so"))
-                };
-                out.wrong_words.extend(Outcome::ALL.iter().filter_map(count));
-            }
-        }
+        End { ledger, totals, out: &mut *out }.outcomes(at, b);
         if !at.counts.absent.is_empty() && b.accepted > 0 {
             out.notes.push(format!("{label}: nothing ever stood at {}, which counts as 0", at.counts.absent.join(", ")));
+        }
+    }
+
+    /// The ends by outcome, of this process and of those before it.
+    fn outcomes(self, at: &Look, b: &Bounds) {
+        let Self { totals, out, .. } = self;
+        if totals.config.shows.other_traffic {
+            return;
+        }
+        let wrong = mismatch(totals, at, b);
+        out.wrong += wrong + totals.wrong_before;
+        if wrong > 0 {
+            let count = |outcome: &Outcome| {
+                let has = totals.since(|counts| counts.outcomes.get(outcome).copied(), &at.counts);
+                let (must, may) = (b.must.get(outcome).copied().unwrap_or(0), b.may.get(outcome).copied().unwrap_or(0));
+                let due = if must == may { must.to_string() } else { format!("{must} to {may}") };
+                has.map(|has| format!("{outcome} {has} where {due} ended so"))
+            };
+            out.wrong_words.extend(Outcome::ALL.iter().filter_map(count));
+        }
+        if totals.wrong_before > 0 {
+            out.wrong_words.push(format!("{}: {} in processes that are gone", totals.config.name, totals.wrong_before));
         }
     }
 }

@@ -105,6 +105,8 @@ pub(super) struct Totals {
     epoch: Option<(u64, u64)>,
     /// Sessions of processes that are gone.
     written_off: u64,
+    /// Of those: counted under an outcome that they cannot have had, by the last look at each process.
+    wrong_before: u64,
     /// Kills that the plan made and no look has followed yet.
     kills: Vec<u64>,
     /// Why not everything is proven, the first few reasons.
@@ -150,6 +152,7 @@ impl Totals {
             before: None,
             epoch: None,
             written_off: 0,
+            wrong_before: 0,
             kills: Vec::new(),
             breaks: Vec::new(),
             broken: false,

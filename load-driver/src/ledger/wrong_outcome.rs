@@ -15,7 +15,7 @@ use crate::plan::EndKind;
 const RACE_US: u64 = 100_000;
 
 /// What was expected, when the backend counted something else.
-pub(super) fn wrong(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConfig) -> Option<String> {
+pub(super) fn expected(session: &Session, boot: &Boot, watch: &Watch, config: &LedgerConfig) -> Option<String> {
     let (over, record) = (session.over?, session.record?);
     let expected: &[Outcome] = match over.how {
         How::Finished(Finish::Goodbye(Outcome::Completed))
