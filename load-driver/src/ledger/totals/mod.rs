@@ -86,6 +86,7 @@ struct Folded {
     accepted: u64,
     attempted: u64,
     must: BTreeMap<Outcome, u64>,
+    due: BTreeMap<Outcome, u64>,
     may: BTreeMap<Outcome, u64>,
 }
 
@@ -375,7 +376,8 @@ impl Totals {
         one.count(session, self, Span { from_us: u64::MAX, to_us: u64::MAX }, config);
         self.folded.accepted += one.accepted;
         self.folded.attempted += one.attempted;
-        for (sums, more) in [(&mut self.folded.must, one.must), (&mut self.folded.may, one.may)] {
+        let Folded { must, due, may, .. } = &mut self.folded;
+        for (sums, more) in [(must, one.must), (due, one.due), (may, one.may)] {
             for (outcome, count) in more {
                 *sums.entry(outcome).or_default() += count;
             }
