@@ -13,12 +13,12 @@ use super::{
     finding::{DefectName, Finding, Names},
     funnel::Funnels,
     keeper::Ledger,
-    look::{self, Last, ghost_sessions, look, unseen},
+    look::{self, Last, ghost_sessions, look},
     naming::name,
     reconcile, refused,
     retries::RetriedRow,
     session::Session,
-    totals,
+    totals, unseen,
 };
 use crate::plan::EndKind;
 
@@ -166,7 +166,7 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
             look(ledger, boot, &mut last);
         }
     }
-    unseen(ledger, &mut last);
+    look::unseen(ledger, &mut last);
     refused::judge(ledger, &mut last);
     totals::conclude(ledger, &mut last);
     let ghosts = ghost_sessions(ledger);
@@ -195,6 +195,7 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
             ledger.convergence.detected(end, over.at_us, agreed_us);
         }
     }
+    unseen::judge(ledger, &mut last);
     let findings = name(ledger, &last);
     conclude(ledger, last, findings, in_doubt)
 }

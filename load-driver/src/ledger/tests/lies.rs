@@ -4,12 +4,13 @@ use proptest::prelude::*;
 
 use super::{
     LONG_STOP, idle_sample, mix, names, silent,
-    sim::{Defect, Fate, Ran, World},
+    sim::{Defect, Fate, Ran, Spec, World},
     specs,
 };
 use crate::{
     counters::CounterSample,
     ledger::{BackendConfig, Confidence, DefectName, Judgement, Ledger, LedgerConfig},
+    plan::EndKind,
 };
 
 fn shared(lie: fn(&mut CounterSample)) -> World {
@@ -201,4 +202,31 @@ fn a_backend_that_takes_a_new_name_at_every_look_is_no_pass_and_takes_no_memory(
     let verdict = ledger.verdict();
     assert_eq!(names(&verdict), [(DefectName::Unverified, 1)]);
     assert!(verdict.findings[0].evidence.contains("3 of its snapshots bore another backend id"), "{:#?}", verdict.findings);
+}
+
+#[test]
+fn sessions_that_are_added_late_were_missing_meanwhile() {
+    // The first half of what began is always there; the rest comes with the next sessions.
+    let late = |sample: &mut CounterSample| {
+        let at = &mut sample.snapshot;
+        let missing = at.active.min(4);
+        at.started -= missing.max(0) as u64;
+        at.active -= missing;
+        at.active_interval = (at.active, at.active);
+        at.phases = [("listening".to_owned(), at.active)].into();
+    };
+    let ran = World { disguise: Some(late), ..World::of(mix(200)) }.run();
+    assert!(matches!(names(&ran.verdict)[..], [(DefectName::FalseCapacity, 1..=4)]), "{:#?}", ran.verdict.findings);
+}
+
+#[test]
+fn ends_that_no_look_could_check_prove_nothing() {
+    // Killed two seconds after the last of its sessions was cut, and the window is longer.
+    let specs: Vec<_> = mix(60)
+        .into_iter()
+        .map(|spec| Spec { start_ms: 100 + spec.start_ms / 40, life_ms: 500, fate: Fate::Ends(EndKind::HalfOpen), ..spec })
+        .collect();
+    let ran = World { kill_backend: Some((1_500, true)), defect: Some((Defect::Ghost, 1.0)), ..World::of(specs) }.run();
+    assert_eq!((ran.verdict.judgement, names(&ran.verdict)), (Judgement::Unverified, vec![(DefectName::Unverified, 1)]));
+    assert!(ran.verdict.findings[0].evidence.contains("not one could be checked"), "{:#?}", ran.verdict.findings);
 }

@@ -256,7 +256,8 @@ pub(super) fn mismatch_of_gone(totals: &Totals, at: &Look, b: &Bounds) -> u64 {
     let has = |outcome: &Outcome| totals.since(|counts| counts.outcomes.get(outcome).copied(), &at.counts);
     let short = |outcome| Some(b.due.get(outcome).copied().unwrap_or(0).saturating_sub(has(outcome)?));
     let short: u64 = totals.config.shows.outcomes.iter().filter_map(short).sum();
-    let ended = totals.since(|counts| counts.ended, &at.counts).unwrap_or_else(|| totals.config.shows.outcomes.iter().filter_map(has).sum());
+    let ended =
+        totals.since(|counts| counts.ended, &at.counts).unwrap_or_else(|| totals.config.shows.outcomes.iter().filter_map(has).sum());
     short.saturating_sub(b.ended.saturating_sub(ended))
 }
 
