@@ -6,7 +6,7 @@ use super::{boot::Boot, keeper::Ledger, look::Last};
 ///
 /// Where the counters read are another backend's, nothing follows.
 pub(super) fn judge(ledger: &Ledger, out: &mut Last) {
-    if out.astray {
+    if out.astray > 0 {
         return;
     }
     for (backend, watch) in ledger.watches.iter().enumerate() {

@@ -4,7 +4,14 @@ use std::{
     fs::{File, TryLockError},
     io::{Read, Seek, Write},
     path::Path,
+    thread,
+    time::Duration,
 };
+
+/// A driver that was just killed may hold it for a moment more, while the kernel takes it apart: it is tried so often again,
+const TRIES: usize = 100;
+/// after so long.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The name of the file.
 const LOCK: &str = "lock";
@@ -28,7 +35,15 @@ impl Lock {
     /// Takes it.
     pub fn take(folder: &Path) -> Result<Self, LockError> {
         let mut file = File::options().create(true).truncate(false).read(true).write(true).open(folder.join(LOCK))?;
-        match file.try_lock() {
+        let mut locked = file.try_lock();
+        for _ in 0..TRIES {
+            if !matches!(locked, Err(TryLockError::WouldBlock)) {
+                break;
+            }
+            thread::sleep(PAUSE);
+            locked = file.try_lock();
+        }
+        match locked {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
