@@ -64,7 +64,7 @@ pub struct Book {
     pub(super) folded_names: Recent,
     /// Of those: folded without an end record, which may yet come.
     pub(super) folded_unrecorded: Recent,
-    /// Behind a front: hashes of the references of folded sessions.
+    /// Behind a front: hashes of the references of folded sessions, alone and with the process that counted them.
     pub(super) folded_refs: Recent,
     /// Dials in doubt that were folded, by backend: it may have counted each.
     doubts: BTreeMap<Option<usize>, u64>,
@@ -384,6 +384,9 @@ impl Book {
         let over_us = session.over.map_or(0, |over| over.at_us);
         if self.front {
             self.folded_refs.insert(ref_hash(&session.client_ref), over_us);
+            if let Some(boot) = session.counted_by() {
+                self.folded_refs.insert(name_hash(boot, &session.client_ref), over_us);
+            }
         }
         Some((session, over_us))
     }
