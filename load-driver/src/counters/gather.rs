@@ -65,7 +65,7 @@ impl GatheredSource {
 }
 
 /// Readings that are older by their own word, beyond what the profile allows for, are none.
-const STALE_US: u64 = 5_000_000;
+const STALE_US: u64 = 1_000_000;
 
 impl CounterSource for GatheredSource {
     fn poll(&mut self, _registry: bool) -> Pin<Box<dyn Future<Output = PollResult> + Send + '_>> {

@@ -429,6 +429,11 @@ impl Book {
         self.told.get(&(boot, outcome)).copied().unwrap_or(0)
     }
 
+    /// When the plan killed processes.
+    pub(super) fn kills_us(&self) -> Vec<u64> {
+        self.killed.values().copied().collect()
+    }
+
     /// The plan killed this process.
     pub(super) fn was_killed(&self, boot: BootIndex) -> bool {
         self.killed.contains_key(&boot)

@@ -22,6 +22,8 @@ use crate::counters::CounterSample;
 
 /// Pauses that are kept; older ones concern sessions long reconciled.
 const MAX_PAUSES: usize = 1_024;
+/// How long looks take to follow each other is told by so many of them.
+const RECENT_LOOKS: usize = 20;
 
 /// How a target was watched.
 #[derive(Debug, Default)]
@@ -42,6 +44,8 @@ pub struct Watch {
     pub disturbances: Disturbances,
     /// Longest of them.
     pub longest_pause_us: u64,
+    /// Between the last looks, oldest first.
+    steps_us: VecDeque<u64>,
     /// How far its count was off.
     pub(super) drift: Drift,
 }
@@ -49,16 +53,38 @@ pub struct Watch {
 impl Watch {
     /// An answer came: what lay between it and the one before, if it was long, was not watched.
     pub fn answered(&mut self, at_us: u64, config: &LedgerConfig) {
-        if let Some(last) = self.last_answer_us
-            && at_us.saturating_sub(last) > 2 * config.poll_interval_us
-        {
-            self.longest_pause_us = self.longest_pause_us.max(at_us - last);
-            self.pauses.push_back((last, at_us));
-            if self.pauses.len() > MAX_PAUSES {
-                self.pauses.pop_front();
+        if let Some(last) = self.last_answer_us {
+            let step_us = at_us.saturating_sub(last);
+            if step_us > self.pause_us(config) {
+                self.longest_pause_us = self.longest_pause_us.max(step_us);
+                self.pauses.push_back((last, at_us));
+                if self.pauses.len() > MAX_PAUSES {
+                    self.pauses.pop_front();
+                }
+            }
+            self.steps_us.push_back(step_us);
+            if self.steps_us.len() > RECENT_LOOKS {
+                self.steps_us.pop_front();
             }
         }
         self.last_answer_us = Some(self.last_answer_us.unwrap_or(0).max(at_us));
+    }
+
+    /// Longer between two looks, and nobody saw what was between them. Who is slow to answer always is seen all the same: windows go on, or they
+    /// would never end.
+    pub(super) fn pause_us(&self, config: &LedgerConfig) -> u64 {
+        let mut steps: Vec<u64> = self.steps_us.iter().copied().collect();
+        steps.sort_unstable();
+        // Three in four take no longer.
+        let usual = steps.get(steps.len() * 3 / 4).copied().unwrap_or(0);
+        (2 * config.poll_interval_us).max(usual.saturating_mul(4))
+    }
+
+    /// In this span: how much of it was a pause that the plan did not make by a kill.
+    pub(super) fn paused_us(&self, kills_us: &[u64], from_us: u64, to_us: u64) -> u64 {
+        let planned = |(from, to): &&(u64, u64)| !kills_us.iter().any(|at| (*from..=*to).contains(at));
+        let clipped = |(from, to): &(u64, u64)| to.min(&to_us).saturating_sub(*from.max(&from_us));
+        self.pauses.iter().filter(planned).map(clipped).sum()
     }
 
     /// Time between two moments in which the backend could be seen, and could see.
@@ -166,6 +192,8 @@ pub struct OddRun {
     pub short: u64,
     /// Most sessions too many.
     pub excess: u64,
+    /// Most that were accepted and not in `started`.
+    pub unadded: u64,
     /// All were labelled exact.
     pub exact: bool,
 }

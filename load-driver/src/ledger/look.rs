@@ -54,6 +54,8 @@ pub(super) struct Last {
     pub(super) ghost_caveats: Vec<String>,
     /// What the sources cannot show.
     pub(super) cannot_see: Vec<String>,
+    /// Sessions were accepted by the process whose counters are read as another backend's.
+    pub(super) astray: bool,
     /// The least of all backends.
     pub(super) confidence: Option<Confidence>,
 }
@@ -377,7 +379,8 @@ pub(super) fn unseen(ledger: &Ledger, out: &mut Last) {
         out.unverified.push(fault);
     }
     let astray = ledger.book.sessions.values().filter(|s| reconcile::is_astray(s, &ledger.boots)).count() as u64 + ledger.faults.astray;
-    if astray > 0 {
+    out.astray = astray > 0;
+    if out.astray {
         let fault = if ledger.config.front {
             format!("{astray} sessions were accepted under the id of one backend and by a process of another")
         } else {

@@ -43,6 +43,7 @@ pub mod strays;
 pub mod tally;
 pub mod totals;
 mod truth;
+mod unseen;
 pub mod verdict;
 mod wrong_outcome;
 

@@ -136,7 +136,9 @@ fn subtracted_too_often(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         out.push(Finding::new(DefectName::Lost, last.lost, text));
     }
     let early = faults.early.total;
-    let short = last.short.max(faults.short_unexplained).max(early);
+    // Those that never were are told of above.
+    let late = faults.unadded.saturating_sub(last.lost);
+    let short = last.short.max(faults.short_unexplained).max(early).max(late);
     if short > 0 {
         let text = format!("{short} live sessions were not counted: the backend looks emptier than it is");
         out.push(Finding::new(DefectName::FalseCapacity, short, text).with_ids(&faults.early));

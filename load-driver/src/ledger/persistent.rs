@@ -36,9 +36,51 @@ impl Persistent {
     }
 }
 
+/// Of looks that could show a difference one in so many does, at least.
+const ONE_IN: u64 = 25;
+/// And so many do.
+const OFTEN: u64 = 4;
+
+/// A difference that goes and comes again: each time for too short to last, and too often for a slip.
+#[derive(Debug, Default)]
+pub(super) struct Recurrent {
+    looks: u64,
+    odd: u64,
+    /// The least of them.
+    least: u64,
+}
+
+impl Recurrent {
+    /// A look showed so much; `telling`: it could have shown any.
+    pub(super) fn push(&mut self, size: u64, telling: bool) {
+        self.looks += u64::from(telling);
+        if size > 0 {
+            self.least = if self.odd == 0 { size } else { self.least.min(size) };
+            self.odd += 1;
+        }
+    }
+
+    /// What came again and again.
+    pub(super) fn size(&self) -> u64 {
+        if self.odd >= OFTEN && self.odd * ONE_IN >= self.looks { self.least } else { 0 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_again_counts_when_it_is_no_slip() {
+        let mut again = Recurrent::default();
+        for n in 0..7 {
+            again.push(if n % 2 == 0 { 3 + n } else { 0 }, true);
+            assert_eq!(again.size(), if n == 6 { 3 } else { 0 });
+        }
+        // Four slips in a long run.
+        (0..100).for_each(|_| again.push(0, true));
+        assert_eq!(again.size(), 0);
+    }
 
     #[test]
     fn what_lasts_is_the_least_of_its_time() {

@@ -54,6 +54,8 @@ pub struct Faults {
     pub short_most: u64,
     /// Missing for a while, and no end record explains it.
     pub short_unexplained: u64,
+    /// Accepted, and not in `started` for a while; or never.
+    pub unadded: u64,
     /// Too many for a while although their windows were over, and no end record explains it.
     pub excess_unexplained: u64,
     /// Ends counted after their window.
@@ -97,6 +99,8 @@ pub struct Bounds {
     pub overdue: u64,
     /// Surely in `started`.
     pub accepted: u64,
+    /// Of those: by the backend's own word.
+    pub told: u64,
     /// At most in `started`.
     pub attempted: u64,
     /// A killed worker may have had more sessions than it told of.
@@ -142,7 +146,12 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
     let (asked, answered) = (at.asked_us, at.answered_us);
     // On the backend's clock the cut is no older than this. A backend that stalls after it dates it late.
     let cut_from_us = at.captured_us.saturating_sub(answered.saturating_sub(asked));
-    let mut b = Bounds { accepted: book.folded_on(boot.index), attempted: book.folded_on(boot.index), ..Bounds::default() };
+    let mut b = Bounds {
+        accepted: book.folded_on(boot.index),
+        told: book.folded_on(boot.index),
+        attempted: book.folded_on(boot.index),
+        ..Bounds::default()
+    };
     for session in book.dials() {
         let Some(attempt) = session.attempted else { continue };
         let counted = surely_counted(session, watch, config, asked);
@@ -150,6 +159,7 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             Some(accepted) if accepted.boot != boot.index => continue,
             Some(_) if counted => {
                 b.accepted += 1;
+                b.told += u64::from(!config.implies_acceptance(session.scenario));
                 let done = session.record.is_some_and(|r| r.at_us <= answered.saturating_add(config.grace_us));
                 let heard = !session.was_deaf(answered, config.grace_us);
                 if !done && heard && session.lives_until_us().saturating_sub(config.grace_us) > answered {
@@ -255,7 +265,14 @@ pub(super) fn judge(
     if short + excess + never_added + added > 0 {
         let was = boot.odd;
         let exact = at.exact && (was.exact || was.samples == 0);
-        boot.odd = OddRun { samples: was.samples + 1, short: was.short.max(short), excess: was.excess.max(excess), exact };
+        let unadded = if boot.reset || !at.exact { 0 } else { (boot.base.started.0 + b.told).saturating_sub(at.started) };
+        boot.odd = OddRun {
+            samples: was.samples + 1,
+            short: was.short.max(short),
+            excess: was.excess.max(excess),
+            unadded: was.unadded.max(unadded),
+            exact,
+        };
     } else {
         end_odd_run(boot, b.sure == b.possible, faults);
     }
@@ -285,6 +302,7 @@ pub fn end_odd_run(boot: &mut Boot, healed: bool, faults: &mut Faults) {
         if boot.complete_log() {
             faults.short_unexplained = faults.short_unexplained.max(run.short);
         }
+        faults.unadded = faults.unadded.max(run.unadded);
         faults.excess_unexplained = faults.excess_unexplained.max(run.excess);
     }
 }

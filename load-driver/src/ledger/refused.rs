@@ -3,7 +3,12 @@
 use super::{boot::Boot, keeper::Ledger, look::Last};
 
 /// By the last look at each process. Of one that is gone nobody can ask any more what it refused after that: only what is too much shows there.
+///
+/// Where the counters read are another backend's, nothing follows.
 pub(super) fn judge(ledger: &Ledger, out: &mut Last) {
+    if out.astray {
+        return;
+    }
     for (backend, watch) in ledger.watches.iter().enumerate() {
         let boots: Vec<&Boot> = watch.boots.iter().filter_map(|index| ledger.boots.get(index)).filter(|boot| !boot.reset).collect();
         let told = ledger.book.tally.refusals(Some(backend));

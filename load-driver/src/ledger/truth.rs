@@ -72,7 +72,8 @@ impl Ledger {
         let Self { boots, watches, book, config, ghosts, .. } = self;
         let Some(state) = boots.get(&boot) else { return };
         let Some(watch) = watches.get_mut(state.backend) else { return };
-        watch.drift.look(at_us, off, config.start_us, pause_us(config));
+        let pause_us = watch.pause_us(config);
+        watch.drift.look(at_us, off, config.start_us, pause_us);
         let Some(at) = state.last.as_ref().filter(|_| overdue > 0 || ghosts.any(boot)) else { return };
         let since = |session| ghost_since_us(session, state, watch, config, at);
         let shown: BTreeMap<_, _> = book.sessions.iter().filter_map(|(index, session)| Some((*index, since(session)?))).collect();
@@ -87,11 +88,6 @@ impl Ledger {
             watch.drift.restart(at_us);
         }
     }
-}
-
-/// Longer between two looks, and nobody saw what was between them.
-pub(super) fn pause_us(config: &LedgerConfig) -> u64 {
-    2 * config.poll_interval_us
 }
 
 /// What a look proves of the count: by name, and beyond it what lasts for more than a look. Without names it must last for as long as the driver

@@ -13,12 +13,12 @@ use super::{
     finding::{DefectName, Finding, Names},
     funnel::Funnels,
     keeper::Ledger,
-    look::{self, Last, beyond_losses, ghost_sessions, look, unseen},
+    look::{self, Last, beyond_losses, ghost_sessions, look},
     naming::name,
     races, reconcile, refused,
     retries::RetriedRow,
     session::Session,
-    totals,
+    totals, unseen,
 };
 use crate::plan::EndKind;
 
@@ -166,7 +166,7 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
             look(ledger, boot, &mut last);
         }
     }
-    unseen(ledger, &mut last);
+    look::unseen(ledger, &mut last);
     beyond_losses(ledger, &mut last);
     refused::judge(ledger, &mut last);
     totals::conclude(ledger, &mut last);
@@ -197,6 +197,7 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
         }
     }
     races::conclude(&mut ledger.faults, &mut last);
+    unseen::judge(ledger, &mut last);
     let findings = name(ledger, &last);
     conclude(ledger, last, findings, in_doubt)
 }

@@ -4,12 +4,13 @@ use proptest::prelude::*;
 
 use super::{
     LONG_STOP, idle_sample, mix, names, silent,
-    sim::{Defect, Fate, Ran, World},
+    sim::{Defect, Fate, Ran, Spec, World},
     specs,
 };
 use crate::{
     counters::CounterSample,
     ledger::{BackendConfig, Confidence, DefectName, Judgement, Ledger, LedgerConfig},
+    plan::EndKind,
 };
 
 fn shared(lie: fn(&mut CounterSample)) -> World {
@@ -82,7 +83,8 @@ fn refusals_that_are_not_counted_or_made_up_are_miscounted() {
     // What a process made up goes with it and was wrong all the same; what it forgot, the next one need not know.
     let killed = World { kill_backend: Some((4_000, true)), ..World::of(mix(210).into_iter().filter(|s| s.start_ms < 3_800).collect()) };
     let refused = killed.specs.iter().filter(|spec| spec.fate == Fate::Rejected).count() as u64;
-    assert_eq!(found(World { disguise: Some(twice), ..killed.clone() }), [(DefectName::Miscounted, refused)]);
+    let made_up = found(World { disguise: Some(twice), ..killed.clone() });
+    assert!(matches!(made_up[..], [(DefectName::Miscounted, n)] if (refused / 2..=refused).contains(&n)), "{made_up:?} of {refused}");
     assert_eq!(found(World { disguise: Some(forgotten), ..killed }), []);
 }
 
@@ -114,7 +116,7 @@ fn ends_under_other_outcomes_than_the_log_tells_are_misattributed() {
         World { log: false, kill_backend: Some((4_000, true)), ..World::of(mix(210).into_iter().filter(|s| s.start_ms < 3_800).collect()) };
     assert_eq!(names(&killed.run().verdict), []);
     let ran = World { disguise: Some(drained), ..killed }.run();
-    assert!(matches!(names(&ran.verdict)[..], [(DefectName::WrongOutcome, n)] if n >= 10), "{:#?}", ran.verdict.findings);
+    assert!(matches!(names(&ran.verdict)[..], [(DefectName::WrongOutcome, n)] if n > 0), "{:#?}", ran.verdict.findings);
     let fewer = |sample: &mut CounterSample| {
         let at = &mut sample.snapshot;
         let hidden = at.ended.get("cancelled").copied().unwrap_or(0).min(3);
@@ -200,4 +202,31 @@ fn a_backend_that_takes_a_new_name_at_every_look_is_no_pass_and_takes_no_memory(
     let verdict = ledger.verdict();
     assert_eq!(names(&verdict), [(DefectName::Unverified, 1)]);
     assert!(verdict.findings[0].evidence.contains("3 of its snapshots bore another backend id"), "{:#?}", verdict.findings);
+}
+
+#[test]
+fn sessions_that_are_added_late_were_missing_meanwhile() {
+    // The first half of what began is always there; the rest comes with the next sessions.
+    let late = |sample: &mut CounterSample| {
+        let at = &mut sample.snapshot;
+        let missing = at.active.min(4);
+        at.started -= missing.max(0) as u64;
+        at.active -= missing;
+        at.active_interval = (at.active, at.active);
+        at.phases = [("listening".to_owned(), at.active)].into();
+    };
+    let ran = World { disguise: Some(late), ..World::of(mix(200)) }.run();
+    assert!(matches!(names(&ran.verdict)[..], [(DefectName::FalseCapacity, 1..=4)]), "{:#?}", ran.verdict.findings);
+}
+
+#[test]
+fn ends_that_no_look_could_check_prove_nothing() {
+    // Killed two seconds after the last of its sessions was cut, and the window is longer.
+    let specs: Vec<_> = mix(60)
+        .into_iter()
+        .map(|spec| Spec { start_ms: 100 + spec.start_ms / 40, life_ms: 500, fate: Fate::Ends(EndKind::HalfOpen), ..spec })
+        .collect();
+    let ran = World { kill_backend: Some((1_500, true)), defect: Some((Defect::Ghost, 1.0)), ..World::of(specs) }.run();
+    assert_eq!((ran.verdict.judgement, names(&ran.verdict)), (Judgement::Unverified, vec![(DefectName::Unverified, 1)]));
+    assert!(ran.verdict.findings[0].evidence.contains("not one could be checked"), "{:#?}", ran.verdict.findings);
 }

@@ -87,8 +87,11 @@ fn names(verdict: &Verdict) -> Vec<(DefectName, u64)> {
 fn silent(world: &World) -> Result<(), TestCaseError> {
     let ran = world.run();
     let verdict = &ran.verdict;
-    prop_assert!(verdict.findings.is_empty(), "{:#?}\n{:#?}", verdict.findings, verdict.notes);
-    prop_assert_eq!(verdict.judgement, Judgement::Agree);
+    // A process that took every end along proves nothing.
+    let unproven =
+        world.kill_backend.is_some() && matches!(&verdict.findings[..], [one] if one.evidence.contains("not one could be checked"));
+    prop_assert!(unproven || verdict.findings.is_empty(), "{:#?}\n{:#?}", verdict.findings, verdict.notes);
+    prop_assert_eq!(verdict.judgement, if unproven { Judgement::Unverified } else { Judgement::Agree });
     prop_assert!(verdict.irregular.is_empty(), "{:?}", verdict.irregular);
     let total = verdict.funnels.total();
     prop_assert_eq!(total.contradictions(), Vec::<String>::new());

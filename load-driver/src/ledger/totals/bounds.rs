@@ -74,8 +74,10 @@ pub(super) struct Bounds {
     pub(super) untold: u64,
     /// Accepted before, and over for longer than their windows.
     pub(super) ended: u64,
-    /// Sessions that can only have ended so.
+    /// Sessions that can only have ended so,
     pub(super) must: BTreeMap<Outcome, u64>,
+    /// and of those the ones that are in `ended`.
+    pub(super) due: BTreeMap<Outcome, u64>,
     /// Sessions that may have.
     pub(super) may: BTreeMap<Outcome, u64>,
 }
@@ -100,13 +102,15 @@ impl Bounds {
             let watched_us = totals.watch.watched_us(end_us, span.from_us);
             end_us < span.from_us && watched_us > reconcile::window_us(session, config).saturating_add(news_us(config))
         };
-        self.ended += u64::from(accepted && session.ending().is_some_and(over));
+        let ended = accepted && session.ending().is_some_and(over);
+        self.ended += u64::from(ended);
         let ends = may_end_as(session, config);
         for outcome in ends {
             *self.may.entry(*outcome).or_default() += 1;
         }
         if let ([only], true, true) = (ends, certain, session.over.is_some()) {
             *self.must.entry(*only).or_default() += 1;
+            *self.due.entry(*only).or_default() += u64::from(ended);
         }
     }
 
@@ -172,6 +176,7 @@ pub(super) fn bounds(book: &Book, totals: &Totals, span: Span, config: &LedgerCo
         // Nothing is folded before its window is over.
         ended: folded.accepted,
         must: folded.must.clone(),
+        due: folded.due.clone(),
         may: folded.may.clone(),
         ..Bounds::default()
     };

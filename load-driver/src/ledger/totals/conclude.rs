@@ -86,7 +86,7 @@ impl End<'_> {
             // What it had proven by then it did not take along.
             out.short += totals.most_short(totals.miss(at, &b).started_short);
             out.miscounted.extend(totals.miscounted_before(Miss::default()));
-            End { ledger, totals, out: &mut *out }.outcomes(at, &b);
+            End { ledger, totals, out: &mut *out }.outcomes_of_gone(mismatch_of_gone(totals, at, &b));
             return if others { 0 } else { totals.excess.most };
         }
         let last_end = book.last_end_of(totals.config.backend);
@@ -210,14 +210,14 @@ impl End<'_> {
         }
     }
 
-    /// The ends by outcome, of this process and of those before it.
+    /// The ends by outcome.
     fn outcomes(self, at: &Look, b: &Bounds) {
-        let Self { totals, out, .. } = self;
+        let Self { ledger, totals, out } = self;
         if totals.config.shows.other_traffic {
             return;
         }
         let wrong = mismatch(totals, at, b);
-        out.wrong += wrong + totals.wrong_before;
+        out.wrong += wrong;
         if wrong > 0 {
             let count = |outcome: &Outcome| {
                 let has = totals.since(|counts| counts.outcomes.get(outcome).copied(), &at.counts);
@@ -227,8 +227,16 @@ impl End<'_> {
             };
             out.wrong_words.extend(Outcome::ALL.iter().filter_map(count));
         }
-        if totals.wrong_before > 0 {
-            out.wrong_words.push(format!("{}: {} in processes that are gone", totals.config.name, totals.wrong_before));
+        End { ledger, totals, out }.outcomes_of_gone(0);
+    }
+
+    /// Those of processes that are gone; the last of them had so many wrong.
+    fn outcomes_of_gone(self, last: u64) {
+        let Self { totals, out, .. } = self;
+        let wrong = totals.wrong_before + last;
+        if wrong > 0 && !totals.config.shows.other_traffic {
+            out.wrong += wrong;
+            out.wrong_words.push(format!("{}: {wrong} in processes that are gone", totals.config.name));
         }
     }
 }
@@ -241,6 +249,16 @@ fn too_often(ledger: &Ledger, totals: &Totals, at: &Look, b: &Bounds, short: u64
     // counted as ends all the same.
     let refused = ledger.book.tally.refusals(totals.config.backend).possible;
     if refused >= over { (0, over.saturating_sub(short)) } else { (over, 0) }
+}
+
+/// Of a process that is gone: ends that it told of, and that its last numbers have under no such outcome, but for ends that they lack altogether.
+pub(super) fn mismatch_of_gone(totals: &Totals, at: &Look, b: &Bounds) -> u64 {
+    let has = |outcome: &Outcome| totals.since(|counts| counts.outcomes.get(outcome).copied(), &at.counts);
+    let short = |outcome| Some(b.due.get(outcome).copied().unwrap_or(0).saturating_sub(has(outcome)?));
+    let short: u64 = totals.config.shows.outcomes.iter().filter_map(short).sum();
+    let ended =
+        totals.since(|counts| counts.ended, &at.counts).unwrap_or_else(|| totals.config.shows.outcomes.iter().filter_map(has).sum());
+    short.saturating_sub(b.ended.saturating_sub(ended))
 }
 
 /// Sessions that were counted under an outcome that they cannot have had, beyond what missing and additional ends explain.

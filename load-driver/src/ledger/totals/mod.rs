@@ -37,10 +37,9 @@ use super::{
     convergence::{Convergence, MadeEnd},
     drift::Off,
     merge::WorkerLoss,
-    persistent::Persistent,
+    persistent::{Persistent, Recurrent},
     reconcile::{self, Faults},
     session::Session,
-    truth::pause_us,
 };
 use crate::{
     counters::{Counts, Shows, TotalsSample},
@@ -86,6 +85,7 @@ struct Folded {
     accepted: u64,
     attempted: u64,
     must: BTreeMap<Outcome, u64>,
+    due: BTreeMap<Outcome, u64>,
     may: BTreeMap<Outcome, u64>,
 }
 
@@ -132,6 +132,8 @@ pub(super) struct Totals {
     missing: Persistent,
     /// Fewer than lived on for long after.
     firmly: [Persistent; FIRM],
+    /// The same, and too many, in single looks that come again and again.
+    again: (Recurrent, Recurrent),
     /// The numbers that only grow.
     growing: Growing,
     /// Refusals that the process before may have counted.
@@ -167,6 +169,7 @@ impl Totals {
             fewer: Persistent::default(),
             missing: Persistent::default(),
             firmly: Default::default(),
+            again: Default::default(),
             growing: Growing::default(),
             refused_before: 0,
             reset: false,
@@ -205,6 +208,10 @@ impl Totals {
         let oldest = sample.counts.time_us.map_or(sample.asked_at_us, |at| at.min(sample.asked_at_us));
         let span = Span { from_us: oldest.saturating_sub(self.config.age_us), to_us: sample.answered_at_us };
         let look = Look { span, asked_us: sample.asked_at_us, answered_us: sample.answered_at_us, counts: sample.counts };
+        // Old enough to be of the process before, or of the one after.
+        if self.kills.iter().any(|at| (span.from_us..look.asked_us).contains(at)) {
+            return;
+        }
         // A killed worker may have begun sessions of which it never told.
         let untold = book.losses().iter().any(|loss| untold_from_us(loss) <= look.span.to_us);
         let touched = untold || book.first_attempt_of(self.config.backend).is_some_and(|at| at <= look.span.to_us);
@@ -275,19 +282,25 @@ impl Totals {
         self.missing.push(look.span.to_us, missing, config.grace_us);
         let mut under = self.missing.lasting(config.grace_us);
         // A pause is the driver's own slowness as well as not: it may have been as slow to hear of ends.
-        if self.last.as_ref().is_some_and(|last| look.answered_us.saturating_sub(last.answered_us) > pause_us(config)) {
+        if self.last.as_ref().is_some_and(|last| look.answered_us.saturating_sub(last.answered_us) > self.watch.pause_us(config)) {
             self.firmly.iter_mut().for_each(|firmly| firmly.recent.clear());
         }
         for ((firmly, firm), (_, span_us)) in self.firmly.iter_mut().zip(b.firm).zip(firm_spans(config)) {
             firmly.push(look.span.to_us, (firm as i64).saturating_sub(active).max(0) as u64, span_us);
             under = under.max(firmly.lasting(span_us));
         }
+        self.again.0.push((b.firm[0] as i64).saturating_sub(active).max(0) as u64, b.firm[0] > 0);
+        if !self.config.shows.other_traffic {
+            self.again.1.push(excess, true);
+            self.excess.most = self.excess.most.max(self.again.1.size());
+        }
         let miss = self.miss(&look, &b);
         self.growing.look(look.span.to_us, miss, config);
         let off = Off { over: self.excess.lasting(self.excess_span_us(config)), under };
         // What was not known of others before the run is no measure of what came after.
         if !self.baseless && (self.config.shows.other_traffic || self.base.as_ref().is_some_and(|base| !base.moved)) {
-            self.watch.drift.look(look.span.to_us, off, config.start_us, pause_us(config));
+            let pause_us = self.watch.pause_us(config);
+            self.watch.drift.look(look.span.to_us, off, config.start_us, pause_us);
         }
         if short > 0 {
             faults.short_samples += 1;
@@ -325,7 +338,7 @@ impl Totals {
     /// Live sessions that were not counted, at worst, in the course of the run. Sessions that were never added at all are told of elsewhere.
     fn most_short(&self, never_added: u64) -> u64 {
         // What was not added for a while was missing all the same.
-        let missing = self.firmly.iter().map(|firmly| firmly.most).fold(self.missing.most, u64::max);
+        let missing = self.firmly.iter().map(|firmly| firmly.most).fold(self.missing.most.max(self.again.0.size()), u64::max);
         self.short.most.max(missing.saturating_sub(never_added))
     }
 
@@ -375,7 +388,8 @@ impl Totals {
         one.count(session, self, Span { from_us: u64::MAX, to_us: u64::MAX }, config);
         self.folded.accepted += one.accepted;
         self.folded.attempted += one.attempted;
-        for (sums, more) in [(&mut self.folded.must, one.must), (&mut self.folded.may, one.may)] {
+        let Folded { must, due, may, .. } = &mut self.folded;
+        for (sums, more) in [(must, one.must), (due, one.due), (may, one.may)] {
             for (outcome, count) in more {
                 *sums.entry(outcome).or_default() += count;
             }

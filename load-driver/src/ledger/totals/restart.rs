@@ -11,7 +11,7 @@
 //!
 //! Behind a sum none of this can be told: its parts begin anew one by one.
 
-use super::{Base, Folded, Look, Totals, bounds, conclude::mismatch};
+use super::{Base, Folded, Look, Totals, bounds, conclude::mismatch_of_gone};
 use crate::{
     counters::Counts,
     ledger::{book::Book, config::LedgerConfig, reconcile::Faults, session::Session},
@@ -125,7 +125,7 @@ impl Totals {
         let (all, last_from_us) = (bounds(book, self, last.span, config), last.span.from_us);
         self.kills.retain(|at| *at > look.asked_us);
         self.written_off += all.accepted;
-        self.wrong_before += mismatch(self, last, &all);
+        self.wrong_before += mismatch_of_gone(self, last, &all);
         self.epoch = Some((last_from_us, look.span.to_us));
         self.base = Some(Base { looks: 1, ..Base::default() });
         self.folded = Folded::default();

@@ -90,3 +90,113 @@ fn ends_tell_a_double_decrement_and_a_wrong_outcome() {
     assert_eq!(found(&story(6, 4, 0, 0)), [(DefectName::WrongOutcome, 4)]);
     assert_eq!(found(&story(7, 0, 3, 0)), [(DefectName::Ghost, 3)]);
 }
+
+/// A gauge that is wrong in every other look is wrong, though no one time of it lasts.
+#[test]
+fn a_gauge_that_flaps_is_found() {
+    let story = |wrong: i64, every: u64| {
+        let mut story = Story::of(everything());
+        (story.counts.started, story.counts.ended) = (Some(0), Some(0));
+        story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        story.counts.started = Some(10);
+        for n in 0..60 {
+            story.pass(100, if n % every == 0 { 10 + wrong } else { 10 }, 0);
+        }
+        story.end(0..10);
+        story.counts.ended = Some(10);
+        story.counts.outcomes.insert(Outcome::Cancelled, 10);
+        story.pass(15_000, 0, 0);
+        found(&story.close())
+    };
+    assert_eq!(story(0, 2), []);
+    assert_eq!(story(-10, 2), [(DefectName::FalseCapacity, 10)]);
+    assert_eq!(story(20, 2), [(DefectName::LateDecrement, 20)]);
+    assert_eq!(story(-4, 7), [(DefectName::FalseCapacity, 4)]);
+    assert_eq!(story(20, 50), [], "two slips");
+}
+
+/// Looks that always take long are no pauses: what is late is late, and a run comes to its end.
+#[test]
+fn who_is_slow_to_answer_is_seen_all_the_same() {
+    let story = |late_ms: u64| {
+        let mut story = Story::of(everything());
+        (story.counts.started, story.counts.ended) = (Some(0), Some(0));
+        story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+        let pass = |story: &mut Story, ms: u64, active: i64| {
+            for _ in 0..ms / 700 {
+                story.now += 700;
+                let at_us = T0 + story.now * MS;
+                let counts = Counts { active, boot: Some("1".to_owned()), ..story.counts.clone() };
+                story.ledger.entries(SOURCE, Vec::new(), at_us);
+                story.ledger.totals(TotalsSample { source: 0, asked_at_us: at_us - 600 * MS, answered_at_us: at_us, counts });
+            }
+        };
+        pass(&mut story, 7_000, 0);
+        story.begin(0..10);
+        story.counts.started = Some(10);
+        pass(&mut story, 7_000, 10);
+        story.end(0..10);
+        pass(&mut story, late_ms, 10);
+        story.counts.ended = Some(10);
+        story.counts.outcomes.insert(Outcome::Cancelled, 10);
+        pass(&mut story, 40_000, 0);
+        story.ledger.source_done(SOURCE);
+        assert!(story.ledger.settled(T0 + story.now * MS));
+        found(&story.close())
+    };
+    assert_eq!(story(700), []);
+    assert_eq!(story(14_000), [(DefectName::LateDecrement, 10)]);
+}
+
+/// A reading that may be old is of the process before or after a kill: it is held against neither.
+#[test]
+fn a_cached_page_of_a_killed_process_is_no_ghost() {
+    let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: false, fresh: false }]);
+    config.totals = vec![TotalsConfig { name: "backend 0".to_owned(), backend: Some(0), age_us: 1_000 * MS, shows: everything() }];
+    let mut story = Story::of(everything());
+    story.ledger = Ledger::new(config);
+    story.ledger.open(SOURCE, T0);
+    (story.counts.started, story.counts.ended) = (Some(0), Some(0));
+    story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+    story.pass(1_000, 0, 0);
+    story.begin(0..10);
+    story.pass(900, 0, 0);
+    story.counts.started = Some(10);
+    story.pass(3_000, 10, 0);
+    story.ledger.backend_killed(0, "1", T0 + (story.now + 10) * MS);
+    story.now += 50;
+    story.end_as(0..10, Finish::Lost(FailureCause::Reset));
+    story.pass(900, 10, 0);
+    story.boot = "2";
+    story.counts.started = Some(0);
+    story.pass(15_000, 0, 0);
+    assert_eq!(found(&story.close()), []);
+}
+
+/// Counters that could not be read while there were sessions show nothing of them.
+#[test]
+fn what_was_hardly_ever_read_is_unverified() {
+    let story = |blind_ms: u64| {
+        let mut story = Story::of(everything());
+        (story.counts.started, story.counts.ended) = (Some(0), Some(0));
+        story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        story.counts.started = Some(10);
+        story.pass(6_000 - blind_ms, 10, 0);
+        for _ in 0..blind_ms / 100 {
+            story.now += 100;
+            story.ledger.entries(SOURCE, Vec::new(), T0 + story.now * MS);
+            story.ledger.totals_gap(0, T0 + story.now * MS, "NaN");
+        }
+        story.end(0..10);
+        story.counts.ended = Some(10);
+        story.counts.outcomes.insert(Outcome::Cancelled, 10);
+        story.pass(15_000, 0, 0);
+        story.close()
+    };
+    assert_eq!(found(&story(2_000)), []);
+    unverified(&story(4_500), "could not be read in 4.");
+}
