@@ -56,6 +56,8 @@ pub struct Book {
     pub(super) by_ref: HashMap<String, PlanIndex>,
     boots: HashMap<String, BootIndex>,
     killed: BTreeMap<BootIndex, u64>,
+    /// By backend: the windows of sessions that are folded without a word of their ends are over by then.
+    windows_us: BTreeMap<usize, u64>,
     /// Folded sessions of which a boot itself said how they ended.
     told: BTreeMap<(BootIndex, Outcome), u64>,
     /// Accepted sessions that were folded, by boot.
@@ -462,6 +464,17 @@ impl Book {
     /// When the first session was dialled that may have gone to this backend; without one: to any.
     pub(super) fn first_attempt_of(&self, backend: Option<usize>) -> Option<u64> {
         backend.map_or_else(|| self.first_attempt_us.values().copied().min(), |backend| self.first_attempt_us(backend))
+    }
+
+    /// A session without a word of its end is to be folded: its window is over by then.
+    pub(super) fn window_over(&mut self, backend: usize, at_us: u64) {
+        let last = self.windows_us.entry(backend).or_default();
+        *last = at_us.max(*last);
+    }
+
+    /// The last such window of this backend.
+    pub(super) fn last_window_us(&self, backend: usize) -> u64 {
+        self.windows_us.get(&backend).copied().unwrap_or(0)
     }
 
     /// Sessions that are with this backend, or may be, and are not over.

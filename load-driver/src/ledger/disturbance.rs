@@ -59,6 +59,14 @@ impl Disturbances {
         self.over(from_us, to_us).next().is_some()
     }
 
+    /// By how much what was done in this span may be heard of later, at most; none where some of it need not come at all.
+    pub(super) fn lateness_us(&self, from_us: u64, to_us: u64) -> Option<u64> {
+        self.over(from_us, to_us).try_fold(0, |most: u64, one| match one.weather {
+            Weather::Late(by_us) => Some(most.saturating_add(by_us)),
+            Weather::Lost => None,
+        })
+    }
+
     fn over(&self, from_us: u64, to_us: u64) -> impl Iterator<Item = &Disturbance> {
         self.0.iter().filter(move |one| one.from_us < to_us && from_us < one.to_us)
     }
@@ -127,6 +135,7 @@ mod tests {
         let mut all = Disturbances::default();
         all.begin(0, 100, Weather::Late(30));
         assert_eq!(all.unseen_us([].into_iter(), 0, 10_000), 30);
+        assert_eq!((all.lateness_us(0, 100), all.lateness_us(0, 101)), (Some(0), Some(30)));
         assert_eq!(all.unseen_us([].into_iter(), 90, 110), 10);
         all.begin(1, 5_000, Weather::Late(20));
         assert_eq!(all.unseen_us([].into_iter(), 0, 10_000), 50);

@@ -310,7 +310,12 @@ impl Ledger {
                 watch.map_or(0, |w| w.last_answer_us.map_or(0, |to| to.saturating_sub(end_us) - w.watched_us(end_us, to.max(end_us))));
             s.record.is_none().then(|| end_us + unseen + reconcile::window_us(s, &self.config))
         });
-        windows.max().unwrap_or(0).max(self.book.last_end_us(backend)).saturating_add(self.config.settle_us)
+        windows
+            .max()
+            .unwrap_or(0)
+            .max(self.book.last_window_us(backend))
+            .max(self.book.last_end_us(backend))
+            .saturating_add(self.config.settle_us)
     }
 
     fn agrees(&self, backend: usize) -> bool {

@@ -378,6 +378,7 @@ pub fn sweep(
 ) {
     let (faults, convergence) = out;
     let (mut done, mut unheard): (Vec<PlanIndex>, Vec<PlanIndex>) = Default::default();
+    let mut windows = Vec::new();
     // The newest of all backends: one that has not answered for a whole horizon passes nothing anyway.
     let seen_us = boots.values().filter(|boot| boot.killed_us.is_none() && !boot.replaced).map(Boot::looked_at_from_us).max().unwrap_or(0);
     for (index, session) in &book.sessions {
@@ -440,12 +441,16 @@ pub fn sweep(
             && quiet(over.at_us)
             && watch.watched_us(over.at_us, judged_to_us) > window_us(session, config) + config.grace_us
         {
+            windows.push((boot.backend, over.at_us + window_us(session, config)));
             count_unnamed(session, convergence);
             if let (Some(end), Some(agreed_us)) = (row(session), session.agreed_us) {
                 convergence.detected(end, over.at_us, agreed_us);
             }
             done.push(*index);
         }
+    }
+    for (backend, at_us) in windows {
+        book.window_over(backend, at_us);
     }
     for index in done {
         if let Some(session) = book.sessions.get(&index) {

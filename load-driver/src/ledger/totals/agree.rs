@@ -43,7 +43,7 @@ impl Totals {
             let unseen = (to - end_us).saturating_sub(self.watch.watched_us(end_us, to));
             Some(end_us + unseen + reconcile::window_us(s, config))
         });
-        let last = windows.max().unwrap_or(0).max(book.last_end_of(self.config.backend));
+        let last = windows.max().unwrap_or(0).max(self.windows_us).max(book.last_end_of(self.config.backend));
         last.saturating_add(config.settle_us).saturating_add(self.config.age_us)
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     ledger::{
         book::Book,
         config::LedgerConfig,
-        entry::Finish,
+        entry::{FailureCause, Finish},
         merge::WorkerLoss,
         reconcile,
         session::{How, Session},
@@ -118,15 +118,17 @@ impl Bounds {
     pub(super) fn with_windows(mut self, book: &Book, totals: &Totals, span: Span, config: &LedgerConfig) -> Self {
         let news_us = news_us(config);
         // A backend may have ended a session of which the driver cannot hear.
-        let unheard = totals.watch.disturbances.within(span.from_us, span.to_us);
+        let lateness = totals.watch.disturbances.lateness_us(span.from_us, span.to_us);
+        let late_us = lateness.unwrap_or(0);
         for session in covered(book, totals) {
             let Some(Standing { accepted, .. }) = Standing::of(session, totals, span, config) else { continue };
             let long_ago = session.accepted.as_ref().is_some_and(|a| a.at_us.saturating_add(news_us) <= span.from_us);
-            let heard = !unheard && !session.was_deaf(span.to_us, config.grace_us);
-            if long_ago && accepted && heard && session.lives_until_us().saturating_sub(news_us) > span.to_us {
+            let heard = lateness.is_some() && !session.was_deaf(span.to_us, config.grace_us);
+            let lived_us = session.lives_until_us().saturating_sub(late_us);
+            if long_ago && accepted && heard && lived_us.saturating_sub(news_us) > span.to_us {
                 self.sure += 1;
                 for (firm, (after_us, _)) in self.firm.iter_mut().zip(firm_spans(config)) {
-                    *firm += u64::from(session.lives_until_us().saturating_sub(after_us) > span.to_us);
+                    *firm += u64::from(lived_us.saturating_sub(after_us) > span.to_us);
                 }
             }
             match session.ending() {
@@ -200,6 +202,8 @@ fn may_end_as(session: &Session, config: &LedgerConfig) -> &'static [Outcome] {
             Outcome::Drained => &[Outcome::Drained],
         },
         Some(How::Finished(Finish::Forced(EndKind::Cancel | EndKind::TcpFin | EndKind::TcpRst | EndKind::HalfOpen))) => ABRUPT,
+        // A killed worker may have said it and not told; nobody else who said none got one.
+        Some(How::Finished(Finish::Lost(cause))) if cause != FailureCause::WorkerLost && session.forced.is_none() => ABRUPT,
         _ => &Outcome::ALL,
     }
 }

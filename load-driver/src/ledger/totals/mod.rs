@@ -116,6 +116,8 @@ pub(super) struct Totals {
     folded: Folded,
     short: Persistent,
     excess: Persistent,
+    /// The windows of all who are folded are over by then.
+    windows_us: u64,
     /// Sessions that are known to stay counted, and since when.
     ghosts: (u64, u64),
     /// Ends that no look showed by themselves, by kind, until one shows that all are counted.
@@ -161,6 +163,7 @@ impl Totals {
             folded: Folded::default(),
             short: Persistent::default(),
             excess: Persistent::default(),
+            windows_us: 0,
             ghosts: (0, 0),
             untimed: Vec::new(),
             level: false,
@@ -377,6 +380,8 @@ impl Totals {
                 },
                 (None, _) => {}
             }
+            let unseen_us = from_us.saturating_sub(over.at_us).saturating_sub(watched_us);
+            self.windows_us = self.windows_us.max(over.at_us + unseen_us + reconcile::window_us(session, config));
             self.fold(session, config);
             done.push(*index);
         }

@@ -200,3 +200,68 @@ fn what_was_hardly_ever_read_is_unverified() {
     assert_eq!(found(&story(2_000)), []);
     unverified(&story(4_500), "could not be read in 4.");
 }
+
+/// A ghost is one after the longest window *and* the settling time, however long the window was.
+#[test]
+fn who_is_counted_in_the_settling_time_is_late_and_no_ghost() {
+    let story = |after_ms: u64| {
+        let mut story = Story::of(Shows::default());
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        story.pass(3_000, 10, 0);
+        story.end(0..10);
+        story.ledger.source_done(SOURCE);
+        let settled = |story: &Story| story.ledger.settled(T0 + story.now * MS);
+        while story.now < 4_000 + after_ms && !settled(&story) {
+            story.pass(100, 10, 0);
+        }
+        while !settled(&story) {
+            story.pass(100, 0, 0);
+        }
+        found(&story.close())
+    };
+    let config = LedgerConfig::new("run", T0, Vec::new());
+    let window_ms = config.windows.of(EndKind::Cancel) / MS;
+    assert_eq!(story(window_ms + config.settle_us / MS - 500), [(DefectName::LateDecrement, 10)]);
+    assert_eq!(story(window_ms + config.settle_us / MS + 500), [(DefectName::Ghost, 10)]);
+}
+
+/// A network that only delays hides nothing that lasts longer than it delays.
+#[test]
+fn a_slight_delay_on_purpose_excuses_no_count() {
+    let story = |weather: crate::ledger::Weather| {
+        let mut story = Story::of(Shows::default());
+        story.pass(1_000, 0, 0);
+        story.ledger.network_fault(0, 1, T0 + story.now * MS, weather);
+        story.begin(0..10);
+        story.pass(3_000, 10, 0);
+        story.pass(4_000, 0, 0);
+        story.pass(3_000, 10, 0);
+        story.end(0..10);
+        story.pass(15_000, 0, 0);
+        found(&story.close())
+    };
+    assert_eq!(story(crate::ledger::Weather::Late(100 * MS)), [(DefectName::FalseCapacity, 10)]);
+    assert_eq!(story(crate::ledger::Weather::Lost), []);
+}
+
+/// A connection that broke without a goodbye is not counted as one.
+#[test]
+fn lost_sessions_are_no_goodbyes() {
+    let story = |counted_as: Outcome| {
+        let mut story = Story::of(everything());
+        (story.counts.started, story.counts.ended) = (Some(0), Some(0));
+        story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        story.counts.started = Some(10);
+        story.pass(3_000, 10, 0);
+        story.end_as(0..10, Finish::Lost(FailureCause::Reset));
+        story.counts.ended = Some(10);
+        story.counts.outcomes.insert(counted_as, 10);
+        story.pass(15_000, 0, 0);
+        found(&story.close())
+    };
+    assert_eq!(story(Outcome::Cancelled), []);
+    assert_eq!(story(Outcome::Completed), [(DefectName::WrongOutcome, 10)]);
+}
