@@ -93,7 +93,9 @@ impl Shows {
             all.push("whether its numbers are of one instant: each is held against the ledger by itself".to_owned());
         }
         if !self.outcomes.is_empty() && self.outcomes.len() < Outcome::ALL.len() && !self.other_traffic {
-            all.push("whether ends were counted that may have had an outcome without a place".to_owned());
+            all.push(
+                "ends that are missing from `ended`: not every outcome has a place, so they may have had one that is not read".to_owned(),
+            );
         }
         let blind = (self.interval.0 + self.max_age.0).as_millis();
         all.push(format!(

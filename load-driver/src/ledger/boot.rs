@@ -77,7 +77,7 @@ impl Watch {
         steps.sort_unstable();
         // Three in four take no longer.
         let usual = steps.get(steps.len() * 3 / 4).copied().unwrap_or(0);
-        (2 * config.poll_interval_us).max(usual.saturating_mul(4))
+        2 * config.poll_interval_us.max(usual)
     }
 
     /// In this span: how much of it was a pause that the plan did not make by a kill.

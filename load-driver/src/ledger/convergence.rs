@@ -75,7 +75,7 @@ pub struct StoredRow {
     times: Vec<(u64, u64)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Cell {
     row: ConvergenceRow,
     times: Option<Histogram<u64>>,
@@ -103,7 +103,7 @@ impl Cell {
 }
 
 /// All kinds, protocols and dialects.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Convergence {
     cells: Vec<Cell>,
     /// In the order of the plan's scenarios; where one is missing it is the native one.

@@ -19,7 +19,7 @@ use super::{
     others,
     races::{self, Races},
     recent::HORIZON_US,
-    session::{How, Over, Session},
+    session::{How, Over, Record, Session},
     standstill::Standstills,
     truth,
     wrong_outcome::{self, Judged},
@@ -512,6 +512,25 @@ pub fn count_killed(session: &Session, convergence: &mut Convergence) {
     }
 }
 
+/// The same, of one whose end the backend has counted.
+fn count_recorded(session: &Session, over: Over, record: Record, convergence: &mut Convergence) {
+    count_killed(session, convergence);
+    let from_us = if let Some((EndKind::Graceful, forced_us)) = session.forced { forced_us.min(over.at_us) } else { over.at_us };
+    if let Some(end) = row(session) {
+        convergence.detected(end, from_us, record.at_us);
+        convergence.count(end, |row| row.false_capacity += u64::from(record.count - 1));
+    }
+}
+
+/// One that is over, as it stands now: whether its end will be counted, only a later look tells.
+pub(super) fn count_so_far(session: &Session, convergence: &mut Convergence) {
+    match (session.over, session.record) {
+        (Some(over), Some(record)) => count_recorded(session, over, record, convergence),
+        (Some(_), None) => count_killed(session, convergence),
+        (None, _) => {}
+    }
+}
+
 /// The same, of one that is known by sums only.
 pub(super) fn count_unnamed(session: &Session, convergence: &mut Convergence) {
     count_killed(session, convergence);
@@ -540,12 +559,7 @@ pub fn settle(
     convergence: &mut Convergence,
 ) {
     let (Some(over), Some(record)) = (session.over, session.record) else { return };
-    count_killed(session, convergence);
-    let from_us = if let Some((EndKind::Graceful, forced_us)) = session.forced { forced_us.min(over.at_us) } else { over.at_us };
-    if let Some(end) = row(session) {
-        convergence.detected(end, from_us, record.at_us);
-        convergence.count(end, |row| row.false_capacity += u64::from(record.count - 1));
-    }
+    count_recorded(session, over, record, convergence);
     let took = watch.watched_us(over.at_us, record.at_us);
     if took > window_us(session, config) {
         faults.late.push(session.name());

@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     boot::Boot,
-    convergence::{ConvergenceRow, StoredRow},
+    convergence::{Convergence, ConvergenceRow, StoredRow},
     finding::{DefectName, Finding},
     funnel::Funnels,
     keeper::Ledger,
     look::{Last, look},
-    naming,
+    naming, reconcile,
     truth::DriftSum,
 };
 use crate::counters::{CounterSample, Counts, TotalsSample};
@@ -104,7 +104,7 @@ impl Ledger {
 
     /// What the next segment would go on from.
     pub fn carried(&self) -> Carried {
-        Carried { funnels: self.funnels().clone(), convergence: self.convergence.stored(), drift: self.drift_sum() }
+        Carried { funnels: self.funnels().clone(), convergence: self.convergence_so_far().stored(), drift: self.drift_sum() }
     }
 
     /// The backends' living processes.
@@ -179,7 +179,16 @@ impl Ledger {
 
     /// How fast the counters followed so far.
     pub fn convergence(&self) -> Vec<ConvergenceRow> {
-        self.convergence.rows()
+        self.convergence_so_far().rows()
+    }
+
+    /// With the ends that wait for a look to settle them: they are in the funnels too.
+    fn convergence_so_far(&self) -> Convergence {
+        let mut all = self.convergence.clone();
+        for session in self.book.sessions.values() {
+            reconcile::count_so_far(session, &mut all);
+        }
+        all
     }
 
     /// Steps that make no sense.
