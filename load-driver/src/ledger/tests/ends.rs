@@ -190,7 +190,9 @@ fn what_the_plan_or_the_driver_made_to_race_is_not_counted() {
     assert_eq!(with(&late, &Setting { expect: Some(Expect::TimedOut), ..Setting::default() }), []);
     let beside = |event: LedgerEvent, before_ms: u64, outcome, after_ms| {
         let mut all = counted(60, 60, outcome, after_ms);
-        all.iter_mut().for_each(|one| one.beside = Some((one.over.0 - before_ms, event.clone())));
+        for one in &mut all {
+            one.beside = Some((one.over.0 - before_ms, event.clone()));
+        }
         found(&all)
     };
     assert_eq!(beside(LedgerEvent::Raced, 1, Outcome::TimedOut, 4), []);
@@ -224,7 +226,9 @@ fn only_those_that_were_there_are_drained() {
     let over = |one: &One, ms| one.over.0 < ms;
     let honest = |ms| {
         let mut all = drained.clone();
-        all.iter_mut().filter(|one| over(one, ms)).for_each(|one| one.counted.1 = Outcome::Cancelled);
+        for one in all.iter_mut().filter(|one| over(one, ms)) {
+            one.counted.1 = Outcome::Cancelled;
+        }
         all
     };
     assert_eq!(with(&honest(9_500), &from(9_500)), []);
