@@ -60,6 +60,8 @@ pub struct Book {
     windows_us: BTreeMap<usize, u64>,
     /// Folded sessions of which a boot itself said how they ended.
     told: BTreeMap<(BootIndex, Outcome), u64>,
+    /// When each boot last accepted a session.
+    last_accepted_us: BTreeMap<BootIndex, u64>,
     /// Accepted sessions that were folded, by boot.
     folded: BTreeMap<BootIndex, u64>,
     /// Hashes of the names of folded sessions: a second decrement of one of them must be known for what it is.
@@ -114,6 +116,11 @@ impl Book {
     pub(super) fn accepted_on(&self, boot: BootIndex) -> u64 {
         let told = self.sessions.values().filter(|s| s.accepted.as_ref().is_some_and(|a| a.boot == boot)).count();
         self.folded_on(boot) + told as u64
+    }
+
+    /// When this boot last accepted a session.
+    pub(super) fn last_accepted_us(&self, boot: BootIndex) -> u64 {
+        self.last_accepted_us.get(&boot).copied().unwrap_or(0)
     }
 
     /// The number of a boot, if it has one.
@@ -264,6 +271,7 @@ impl Book {
             self.ids.accepted(backend_id);
         }
         let unplaced = backend.is_none().then(|| backend_id.to_owned());
+        self.last_accepted_us.insert(boot, at_us);
         self.by_id.insert((boot, session_id.clone()), index);
         self.change(index, |session| session.accepted = Some(Acceptance { at_us, session_id, boot, backend, unplaced }));
         // News of a session of a killed process that was under way.
