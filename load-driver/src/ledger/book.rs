@@ -60,13 +60,15 @@ pub struct Book {
     windows_us: BTreeMap<usize, u64>,
     /// Folded sessions of which a boot itself said how they ended.
     told: BTreeMap<(BootIndex, Outcome), u64>,
+    /// When each boot last accepted a session.
+    last_accepted_us: BTreeMap<BootIndex, u64>,
     /// Accepted sessions that were folded, by boot.
     folded: BTreeMap<BootIndex, u64>,
     /// Hashes of the names of folded sessions: a second decrement of one of them must be known for what it is.
     pub(super) folded_names: Recent,
     /// Of those: folded without an end record, which may yet come.
     pub(super) folded_unrecorded: Recent,
-    /// Behind a front: hashes of the references of folded sessions.
+    /// Behind a front: hashes of the references of folded sessions, alone and with the process that counted them.
     pub(super) folded_refs: Recent,
     /// Dials in doubt that were folded, by backend: it may have counted each.
     doubts: BTreeMap<Option<usize>, u64>,
@@ -114,6 +116,11 @@ impl Book {
     pub(super) fn accepted_on(&self, boot: BootIndex) -> u64 {
         let told = self.sessions.values().filter(|s| s.accepted.as_ref().is_some_and(|a| a.boot == boot)).count();
         self.folded_on(boot) + told as u64
+    }
+
+    /// When this boot last accepted a session.
+    pub(super) fn last_accepted_us(&self, boot: BootIndex) -> u64 {
+        self.last_accepted_us.get(&boot).copied().unwrap_or(0)
     }
 
     /// The number of a boot, if it has one.
@@ -264,6 +271,7 @@ impl Book {
             self.ids.accepted(backend_id);
         }
         let unplaced = backend.is_none().then(|| backend_id.to_owned());
+        self.last_accepted_us.insert(boot, at_us);
         self.by_id.insert((boot, session_id.clone()), index);
         self.change(index, |session| session.accepted = Some(Acceptance { at_us, session_id, boot, backend, unplaced }));
         // News of a session of a killed process that was under way.
@@ -386,6 +394,9 @@ impl Book {
         let over_us = session.over.map_or(0, |over| over.at_us);
         if self.front {
             self.folded_refs.insert(ref_hash(&session.client_ref), over_us);
+            if let Some(boot) = session.counted_by() {
+                self.folded_refs.insert(name_hash(boot, &session.client_ref), over_us);
+            }
         }
         Some((session, over_us))
     }

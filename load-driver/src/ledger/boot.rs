@@ -16,7 +16,7 @@ use super::{
     persistent::Persistent,
     reconcile::Bounds,
     returned::Returned,
-    session::Record,
+    session::{Record, Session},
 };
 use crate::counters::CounterSample;
 
@@ -213,7 +213,7 @@ pub(super) struct Known {
 
 /// One backend process.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "four facts that vary on their own, not states of one machine")]
+#[expect(clippy::struct_excessive_bools, reason = "facts that vary on their own, not states of one machine")]
 pub struct Boot {
     /// Number in the book.
     pub index: BootIndex,
@@ -239,8 +239,8 @@ pub struct Boot {
     pub(super) known: Known,
     /// The run of odd samples that still goes on.
     pub odd: OddRun,
-    /// Drains, or did: ends as drained are in order.
-    pub draining: bool,
+    /// Drains, or did: the last look that did not say so, and the first that did, on the driver's clock.
+    pub(super) drains: Option<(u64, u64)>,
     /// Killed by the plan.
     pub killed_us: Option<u64>,
     /// Another process took its place without the plan's doing.
@@ -261,6 +261,8 @@ pub struct Boot {
     pub untold: HashMap<u64, u64>,
     /// Of those: dials of a front.
     pub redialled: u64,
+    /// Of those: of sessions that this very process had accepted.
+    pub(super) twice: u64,
     /// Sessions that were over and are live again.
     pub(super) returned: Returned,
     /// What its numbers that only grow fell from at the last look, started and ended: a torn snapshot, or a reset, which the next look tells.
@@ -286,6 +288,8 @@ pub struct RecordFaults {
     pub empties: u64,
     /// Sessions that this run never had.
     pub unknown: Names,
+    /// Sessions of ours that only the backend tells of, after a worker was lost: as many as it may have begun untold are its own.
+    pub(super) untold: Names,
     /// Sessions that were live again after their ends.
     pub returned: Names,
 }
@@ -323,7 +327,7 @@ impl Boot {
             last: None,
             known: Known::default(),
             odd: OddRun::default(),
-            draining: false,
+            drains: None,
             killed_us: None,
             replaced: false,
             has_log: true,
@@ -334,6 +338,7 @@ impl Boot {
             logged,
             untold: HashMap::new(),
             redialled: 0,
+            twice: 0,
             returned: Returned::default(),
             fell_from: None,
             renamed: 0,
@@ -369,7 +374,10 @@ impl Boot {
     ) -> Option<Reading> {
         self.samples += 1;
         self.renamed += u64::from(sample.snapshot.backend_id != self.backend_id);
-        self.draining |= sample.snapshot.draining;
+        if sample.snapshot.draining {
+            let before_us = self.waiting.as_ref().map_or(0, |before| before.asked_us);
+            self.drains.get_or_insert((before_us, sample.answered_at_us));
+        }
         self.measure_skew(&sample);
         if let Some(rows) = sample.sessions.as_deref() {
             self.find_returned(rows, sample.asked_at_us, book, faults);
@@ -396,6 +404,17 @@ impl Boot {
             self.records_lost += last.next_end.saturating_sub(self.next_seq);
             self.next_seq = self.next_seq.max(last.next_end);
         }
+    }
+
+    /// How long its quickest answer took: its clock is known no better.
+    pub(super) fn trip_us(&self) -> u64 {
+        self.skew.0
+    }
+
+    /// The session was there when the process was told to drain, and ended after that.
+    pub(super) fn drained_with(&self, session: &Session, ended_us: u64) -> bool {
+        let accepted_us = session.accepted.as_ref().map_or(u64::MAX, |accepted| accepted.at_us);
+        self.drains.is_some_and(|(before_us, seen_us)| accepted_us <= seen_us && before_us <= ended_us.saturating_add(self.trip_us()))
     }
 
     fn measure_skew(&mut self, sample: &CounterSample) {
@@ -444,11 +463,13 @@ impl Boot {
         if book.was_folded(self.index, &end.session_id) || self.untold.contains_key(&name) {
             faults.doubles.push(&end.session_id);
             self.extras.push(at_us);
-        } else if config.is_ours(&end.client_ref) && !book.losses().is_empty() {
-            self.untold.insert(name, end.at_us);
         } else if book.dialled_by_front(&end.client_ref) {
             self.untold.insert(name, end.at_us);
             self.redialled += 1;
+            self.twice += u64::from(book.was_at(self.index, &end.client_ref));
+        } else if config.is_ours(&end.client_ref) && !book.losses().is_empty() {
+            self.untold.insert(name, end.at_us);
+            faults.untold.push(&end.session_id);
         } else if self.ours_alone || config.is_ours(&end.client_ref) {
             faults.unknown.push(&end.session_id);
         } else if end.at_us > self.base.captured_us {

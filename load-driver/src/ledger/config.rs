@@ -29,7 +29,8 @@ pub struct LedgerConfig {
     pub windows: Windows,
     /// How long news may be under way between a backend and the book: a goodbye in a queue, a shard that lags.
     pub grace_us: u64,
-    /// An end that the backend counted so long before the driver saw the session end was no end: the backend forgot a live session.
+    /// An end that the backend counted so long before the driver saw the session break was no end: the backend forgot a live session. Where the session
+    /// ended in order, or by the driver's cut, that is so after `grace_us`.
     pub early_us: u64,
     /// How long after the last window the counters may take to agree.
     pub settle_us: u64,

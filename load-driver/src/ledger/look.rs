@@ -9,7 +9,9 @@ use super::{
     by_outcome,
     finding::Names,
     keeper::Ledger,
-    others, reconcile,
+    others,
+    races::FEW,
+    reconcile,
     session::Session,
     verdict::{BackendVerdict, Confidence, Proof},
 };
@@ -17,6 +19,7 @@ use crate::plan::EndKind;
 
 /// Sums over the last looks.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts of a verdict that vary on their own")]
 pub(super) struct Last {
     pub(super) ghosts: u64,
     pub(super) ghost_names: Names,
@@ -30,6 +33,8 @@ pub(super) struct Last {
     pub(super) short: u64,
     pub(super) lost: u64,
     pub(super) added: u64,
+    /// Under references of ours, more than killed workers can have begun untold.
+    pub(super) strangers: u64,
     /// Sums say so, which may hold others' sessions.
     pub(super) added_in_sums: bool,
     pub(super) log_mismatch: u64,
@@ -96,7 +101,7 @@ fn stale(ledger: &Ledger, boot: &Boot, at: &Reading) -> u64 {
 }
 
 /// What its own numbers say of each other, in whatever the run had to do with them.
-fn of_itself(boot: &Boot, (label, proof): (&str, Proof), out: &mut Last) {
+fn of_itself(ledger: &Ledger, boot: &Boot, (label, proof): (&str, Proof), out: &mut Last) {
     match proof {
         Proof::Sessions => {}
         Proof::PartOfSessions => {
@@ -107,6 +112,14 @@ fn of_itself(boot: &Boot, (label, proof): (&str, Proof), out: &mut Last) {
     }
     if boot.renamed > 0 {
         out.unverified.push(format!("{label}: {} of its snapshots bore another backend id than its first one", boot.renamed));
+    }
+    let accepted = ledger.book.accepted_on(boot.index);
+    // A front dials again when a dial breaks, and that is seldom.
+    if boot.twice > FEW && boot.twice.saturating_mul(10) > accepted {
+        out.unverified.push(format!(
+            "{label}: {} of the {accepted} sessions that it accepted ended twice there, under two names: it counted them twice, or the front dialled it again by itself",
+            boot.twice
+        ));
     }
     let (wrong, unlike) = boot.logged.off();
     if wrong > 0 {
@@ -169,7 +182,7 @@ pub(super) fn look(ledger: &Ledger, boot: &Boot, out: &mut Last) {
         live: b.live(),
     });
     out.confidence(if proof == Proof::Sessions { Confidence::Exact } else { Confidence::Totals });
-    of_itself(boot, (&label, proof), out);
+    of_itself(ledger, boot, (&label, proof), out);
     if boot.killed_us.is_some() || boot.replaced {
         let room = boot.known.bounds.possible + others::live(boot, &boot.known.bounds, at, &ledger.config).1;
         if proof != Proof::Sessions && at.open() > room {
@@ -342,6 +355,20 @@ fn may_have_timed_out(session: &Session, ledger: &Ledger) -> bool {
 
 fn reason(gap: Option<&(u64, String)>) -> String {
     gap.map_or_else(String::new, |(_, reason)| format!(" (last failed poll: {reason})"))
+}
+
+/// Sessions under references of ours that only backends tell of: a killed worker may have begun some untold, as many as its pace allows.
+pub(super) fn beyond_losses(ledger: &Ledger, out: &mut Last) {
+    let counted = ledger.faults.records.untold.total;
+    let losses = ledger.book.losses();
+    let limits = || losses.iter().map(|loss| ledger.book.tally.untold(loss));
+    let beyond = counted.saturating_sub(limits().flatten().fold(FEW, u64::saturating_add));
+    if beyond > 0 && limits().any(|limit| limit.is_none()) {
+        let what = "sessions of this run more than are known: a killed worker that never told of one may have had them";
+        out.unverified.push(format!("the backends counted {counted} {what}"));
+    } else {
+        out.strangers += beyond;
+    }
 }
 
 /// Watched targets that never answered, boots that only sessions told of, and sessions that nobody answers for.

@@ -62,6 +62,12 @@ impl Book {
         self.front && (self.by_ref.contains_key(client_ref) || self.folded_refs.contains(ref_hash(client_ref)))
     }
 
+    /// Behind a front: this process had counted a session of this run under that reference.
+    pub(super) fn was_at(&self, boot: BootIndex, client_ref: &str) -> bool {
+        let session = self.by_ref.get(client_ref).and_then(|index| self.sessions.get(index));
+        session.map_or_else(|| self.folded_refs.contains(name_hash(boot, client_ref)), |session| session.counted_by() == Some(boot))
+    }
+
     /// A session of that name was reconciled before.
     pub(super) fn was_folded(&self, boot: BootIndex, session_id: &str) -> bool {
         self.folded_names.contains(name_hash(boot, session_id))

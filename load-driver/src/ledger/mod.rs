@@ -29,6 +29,7 @@ pub mod merge;
 mod naming;
 mod others;
 mod persistent;
+mod races;
 mod recent;
 pub mod reconcile;
 mod refused;

@@ -81,15 +81,17 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         let text = format!("numbers that only grow are not what the driver knows: {}", words.join("; "));
         out.push(Finding::new(DefectName::Miscounted, size, text));
     }
-    let unknown = records.unknown.total.max(last.added);
+    let unknown = (records.unknown.total + last.strangers).max(last.added);
     if unknown > 0 {
         let why = if last.added_in_sums {
             ": if others use it too, say so with `counters.other_traffic: true`"
         } else {
             ", and nobody else talks to it"
         };
+        // Which of them a killed worker had, nobody can tell.
+        let strangers = if last.strangers > 0 { records.unknown.and(&records.untold) } else { records.unknown.clone() };
         let text = format!("the backend counted {unknown} sessions that this run never had{why}");
-        out.push(Finding::new(DefectName::UnknownSessions, unknown, text).with_ids(&records.unknown));
+        out.push(Finding::new(DefectName::UnknownSessions, unknown, text).with_ids(&strangers));
     }
     if last.log_mismatch > 0 {
         let text = format!("{} sessions ended and are not counted any more, but the end log does not tell of them", last.log_mismatch);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::{frame::Outcome, ids::PlanIndex};
+use proto::ids::PlanIndex;
 
 use super::{
     book::Book,
@@ -17,10 +17,12 @@ use super::{
     entry::Finish,
     finding::Names,
     others,
+    races::{self, Races},
     recent::HORIZON_US,
     session::{How, Over, Record, Session},
     standstill::Standstills,
-    truth, wrong_outcome,
+    truth,
+    wrong_outcome::{self, Judged},
 };
 use crate::plan::EndKind;
 
@@ -68,6 +70,8 @@ pub struct Faults {
     pub wrong: Names,
     /// Expected and counted outcome, how often.
     pub wrong_pairs: BTreeMap<String, u64>,
+    /// Counted as if the backend had ended them in the moment of the driver's cut.
+    pub(super) races: Races,
     /// Folded sessions that were dialled at one backend and counted by another.
     pub astray: u64,
     /// Numbers that only grow fell in a living process.
@@ -562,18 +566,35 @@ pub fn settle(
         faults.latest_us = faults.latest_us.max(took);
     }
     let early_us = watch.acted_us(stood.spans(), record.at_us, session.lives_until_us());
-    if early_us > config.early_us && !session.was_deaf(record.at_us, config.grace_us) {
+    let early = early_us > early_limit_us(session, over, config) && !session.was_deaf(record.at_us, config.grace_us);
+    if early {
         faults.early.push(session.name());
     }
     if record.count > 1 {
         return;
     }
-    let Some(expected) = wrong_outcome::expected(session, boot, watch, config) else { return };
-    if wrong_outcome::overtaken(session, watch, stood) {
-        faults.overtaken += 1;
-    } else {
-        faults.wrong.push(session.name());
-        let got = record.outcome.map_or("an unknown outcome", Outcome::name);
-        *faults.wrong_pairs.entry(format!("{expected} counted as {got}")).or_default() += 1;
+    if matches!(over.how, How::Finished(Finish::Forced(_))) {
+        faults.races.cut(boot.backend);
+    }
+    match wrong_outcome::judge(session, (boot, watch), stood, config) {
+        Judged::Right => {}
+        // It is told of by its time.
+        Judged::Crossed(_) if early => {}
+        Judged::Crossed(expected) => faults.races.crossed(boot.backend, session, expected.as_deref()),
+        Judged::Overtaken => faults.overtaken += 1,
+        Judged::Wrong(expected) => {
+            faults.wrong.push(session.name());
+            *faults.wrong_pairs.entry(races::pair(session, &expected)).or_default() += 1;
+        }
+    }
+}
+
+/// How long before the session's end its backend may have counted it as ended: for as long as news of that may be under way. A connection that breaks may take
+/// longer to do so, and a front may hold one that its backend gave up.
+fn early_limit_us(session: &Session, over: Over, config: &LedgerConfig) -> u64 {
+    match over.how {
+        How::Finished(Finish::Goodbye(_) | Finish::ByServer(_)) => config.grace_us,
+        How::Finished(Finish::Forced(_)) if !session.through_front() => config.grace_us,
+        How::Finished(Finish::Forced(_) | Finish::Lost(_)) | How::Failed(_) => config.early_us,
     }
 }

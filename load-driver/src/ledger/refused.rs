@@ -17,7 +17,12 @@ pub(super) fn judge(ledger: &Ledger, out: &mut Last) {
                 out.miscounted.push((off, format!("backend {backend}: `rejected` {words}")));
             }
         };
-        let current = boots.last().filter(|boot| boot.killed_us.is_none() && watch.boots.last() == Some(&boot.index));
+        // What a backend that drains says to a dial may be heard in part, and taken for "full". One that goes on to take sessions does not drain.
+        let drained = |boot: &Boot| {
+            let taken_us = ledger.book.last_accepted_us(boot.index).saturating_sub(ledger.config.grace_us);
+            boot.drains.is_some_and(|(before_us, seen_us)| before_us <= told.last_us && taken_us <= seen_us)
+        };
+        let current = boots.last().filter(|boot| boot.killed_us.is_none() && watch.boots.last() == Some(&boot.index) && !drained(boot));
         if let Some((boot, at)) = current.and_then(|boot| Some((boot, boot.last.as_ref()?))).filter(|(_, at)| at.asked_us > told.last_us) {
             let (has, due) = (at.rejected.saturating_sub(boot.base.rejected.0), told.sure.saturating_sub(boot.refused_before));
             add(due.saturating_sub(has), format!("{has} where {due} were refused"));

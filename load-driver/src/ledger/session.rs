@@ -139,6 +139,11 @@ impl Session {
         self.attempted.is_some() && !self.retrying && self.backend().is_none_or(|at| at == backend)
     }
 
+    /// The process that counted it, as far as that is known.
+    pub(super) fn counted_by(&self) -> Option<BootIndex> {
+        self.accepted.as_ref().map(|accepted| accepted.boot).or(self.record.map(|record| record.boot))
+    }
+
     /// The front chose the backend.
     pub fn through_front(&self) -> bool {
         self.attempted.is_some_and(|attempt| attempt.backend.is_none())

@@ -13,9 +13,9 @@ use super::{
     finding::{DefectName, Finding, Names},
     funnel::Funnels,
     keeper::Ledger,
-    look::{self, Last, ghost_sessions, look},
+    look::{self, Last, beyond_losses, ghost_sessions, look},
     naming::name,
-    reconcile, refused,
+    races, reconcile, refused,
     retries::RetriedRow,
     session::Session,
     totals, unseen,
@@ -167,6 +167,7 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
         }
     }
     look::unseen(ledger, &mut last);
+    beyond_losses(ledger, &mut last);
     refused::judge(ledger, &mut last);
     totals::conclude(ledger, &mut last);
     let ghosts = ghost_sessions(ledger);
@@ -195,6 +196,7 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
             ledger.convergence.detected(end, over.at_us, agreed_us);
         }
     }
+    races::conclude(&mut ledger.faults, &mut last);
     unseen::judge(ledger, &mut last);
     let findings = name(ledger, &last);
     conclude(ledger, last, findings, in_doubt)
@@ -258,7 +260,13 @@ fn conclude(ledger: &Ledger, mut last: Last, findings: Vec<Finding>, in_doubt: I
             in_doubt.total, in_doubt.counted
         ));
     }
-    let redialled: u64 = ledger.boots.values().map(|boot| boot.redialled).sum();
+    let twice: u64 = ledger.boots.values().map(|boot| boot.twice).sum();
+    let redialled = ledger.boots.values().map(|boot| boot.redialled).sum::<u64>() - twice;
+    if twice > 0 {
+        last.notes.push(format!(
+            "{twice} sessions were counted a second time by the backend that had them: the front dialled again by itself, or they were counted twice"
+        ));
+    }
     if redialled > 0 {
         last.notes.push(format!("{redialled} sessions were counted by a second backend too: the front dialled again by itself"));
     }

@@ -69,11 +69,12 @@ fn a_session_that_was_added_twice_is_no_strangers() {
 fn refusals_that_are_not_counted_or_made_up_are_miscounted() {
     let forgotten = |sample: &mut CounterSample| sample.snapshot.rejected = 0;
     let twice = |sample: &mut CounterSample| sample.snapshot.rejected *= 2;
+    let drains = |sample: &mut CounterSample| (sample.snapshot.rejected, sample.snapshot.draining) = (0, true);
     let found = |world: World| names(&world.run().verdict);
     // One in seven is refused.
     let miscounted = [(DefectName::Miscounted, 30)];
     // Where others may have been refused too, there can be more of them and not fewer.
-    for (lie, beside_others) in [(forgotten as fn(&mut CounterSample), &miscounted[..]), (twice, &[])] {
+    for (lie, beside_others) in [(forgotten as fn(&mut CounterSample), &miscounted[..]), (drains, &miscounted), (twice, &[])] {
         for log in [true, false] {
             let alone = World { log, disguise: Some(lie), ..World::of(mix(210)) };
             assert_eq!(found(alone.clone()), miscounted, "{log}");

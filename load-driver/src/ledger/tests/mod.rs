@@ -1,6 +1,7 @@
 //! The proof of the proof: it names each defect with its size, and is silent without one.
 
 mod drift;
+mod ends;
 mod flat;
 mod fleet;
 mod funnel;
