@@ -259,6 +259,7 @@ impl Run {
     pub(super) fn look(&mut self, look: Look) {
         self.balancing.look(&look);
         if let Look::Sample(sample) = &look {
+            self.tell_of_strikes();
             for index in self.voice.sample(sample) {
                 self.ledger.lives_on(index);
             }
@@ -286,7 +287,10 @@ impl Run {
                 self.voice.entries(&entries);
                 self.ledger.entries(source(shard), entries, complete_to_us);
             }
-            EngineEvent::Voice(news) => self.voice.news(news),
+            EngineEvent::Voice(news) => {
+                self.tell_of_strikes();
+                self.voice.news(news);
+            }
             EngineEvent::Said { reasons } => {
                 for (about, text) in reasons {
                     let name = about.map_or_else(|| Counter::ServerErrors.name().to_owned(), cause_name);
