@@ -358,3 +358,19 @@ fn what_an_unimpaired_relay_adds() {
     );
     assert!(at(1, 0.5) < at(0, 0.5).max(20) * 20, "{} us through it, {} us past it", at(1, 0.5), at(0, 0.5));
 }
+
+#[test]
+fn it_is_known_whose_connections_were_struck() {
+    let ((first, one), (second, other)) = (backend(), backend());
+    let relay = Relay::start(&[one, other], options()).expect("starts");
+    let struck = |number| relay.struck(number).into_iter().collect::<Vec<_>>();
+    let _first = dial(&relay, &first);
+    let lasting = |number, fraction| Fault { number, fraction, ..fault(FaultKind::Stall) };
+    assert_eq!((relay.begin(&lasting(0, 1.0)), relay.begin(&lasting(1, 1e-12))), (1, 0));
+    assert_eq!((struck(0), struck(1)), (vec![0], vec![]));
+    // One that comes while it lasts.
+    let _second = (TcpStream::connect(relay.addresses()[1]).expect("connects"), second.accept().expect("accepts"));
+    assert_eq!((struck(0), struck(1)), (vec![0, 1], vec![]));
+    relay.end(0);
+    assert!(struck(0).is_empty(), "it is over");
+}

@@ -130,6 +130,13 @@ fn namespaces_are_removed_whatever_ends_the_run() {
     let done = going.finish();
     assert!(done.code().is_some(), "{}", done.shown());
     assert_eq!((left(pid), links(pid)), (Vec::new(), 0));
+    // As when the terminal goes away.
+    let (going, pid) = start();
+    assert_eq!(left(pid).len(), 1);
+    going.signal(Signal::HUP);
+    let done = going.finish();
+    assert_eq!(done.at("/stopped_early"), "interrupted", "{}", done.shown());
+    assert_eq!((left(pid), links(pid)), (Vec::new(), 0));
 
     let (going, killed) = start();
     going.signal(Signal::KILL);

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use run_support::{Run, backend::Backend};
+use run_support::{Done, Run, backend::Backend};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite;
 
@@ -294,7 +294,52 @@ const ROWS: &[Row] = &[
             })
         },
     },
+    Row {
+        id: "counters-token-for-a-number",
+        got: "exit 106, the token nowhere",
+        deed: || {
+            echoing(|path, page, token| {
+                if path.starts_with("/snapshot") {
+                    page["started"] = json!(token);
+                }
+            })
+        },
+    },
+    Row {
+        id: "counters-token-for-a-number-later",
+        got: "exit 98, the token nowhere",
+        deed: || {
+            echoing(|path, page, token| {
+                static LOOKS: AtomicU64 = AtomicU64::new(0);
+                if path.starts_with("/snapshot") && LOOKS.fetch_add(1, Ordering::Relaxed) > 3 {
+                    page["started"] = json!(token);
+                }
+            })
+        },
+    },
+    Row {
+        id: "counters-token-for-names",
+        got: "exit 98, the token nowhere",
+        deed: || {
+            echoing(|path, page, token| {
+                page["boot_id"] = json!(token);
+                if path.starts_with("/snapshot") {
+                    page["backend_id"] = json!(token);
+                    page["ended"][token] = json!(3);
+                    page["phases"][token] = json!(1);
+                    page["defects"] = json!({token: 1});
+                }
+                if path.starts_with("/ends") {
+                    page["next"] = json!(1);
+                    page["ends"] = json!([{"seq": 0, "session_id": token, "client_ref": token, "outcome": token, "at_us": 1}]);
+                }
+            })
+        },
+    },
 ];
+
+/// What the admin port is shown.
+const TOKEN: &str = "hunter2-0123456789";
 
 #[test]
 fn hostile_deeds_get_what_the_table_says() {
@@ -340,7 +385,10 @@ fn run(profile: &str) -> Run {
 
 /// Its end, and nothing of a peer's that a terminal would obey.
 fn over(run: Run) -> String {
-    let done = run.finish();
+    ended(&run.finish())
+}
+
+fn ended(done: &Done) -> String {
     for (what, text) in [("standard output", &done.stdout), ("standard error", &done.stderr)] {
         let raw = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t'));
         assert_eq!(raw, None, "{what}: {text:?}");
@@ -409,6 +457,29 @@ fn lying(change: fn(&str, &mut Value)) -> String {
         }
     });
     over(run(QUIET).with(&format!("--set=target=[{{address: '{}', admin: '{admin}'}}]", backend.address)))
+}
+
+/// Against an agent whose counters are passed on with what was shown for them. Nothing of the run may hold it.
+fn echoing(change: fn(&str, &mut Value, &str)) -> String {
+    let backend = Backend::start(&[]);
+    let real = backend.admin;
+    let admin = server(move |mut stream| {
+        while let Some(head) = head(&mut stream) {
+            let path = head.split(' ').nth(1).unwrap_or("/").to_owned();
+            let mut page = fetch(real, &path);
+            let shown = head.lines().find_map(|line| line.strip_prefix("authorization: ")).expect("a token");
+            change(&path, &mut page, shown);
+            let body = page.to_string();
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    });
+    let target = format!("--set=target=[{{address: '{}', admin: '{admin}'}}]", backend.address);
+    let done = run(QUIET).with(&target).with("--admin-token=${THE_TOKEN}").environment("THE_TOKEN", TOKEN).finish();
+    assert!(!done.everything().contains(TOKEN) && !done.everything().contains("hunter2"), "{}", done.shown());
+    ended(&done) + ", the token nowhere"
 }
 
 fn head(stream: &mut TcpStream) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Ctrl-C, once and twice, and an end without a warning.
+//! Ctrl-C, once and twice, a hangup, and an end without a warning.
 
 mod run_support;
 
@@ -20,10 +20,35 @@ scenarios:
 
 #[test]
 fn once_everybody_says_goodbye_and_partial_results_stay() {
+    ended_by(Signal::INT);
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_a_run_as_well() {
+    ended_by(Signal::HUP);
+}
+
+/// `nohup` is kept to.
+#[test]
+fn a_run_that_was_started_without_hangups_goes_on() {
+    let backend = Backend::start(&[]);
+    let going = Run::of(LONG).against(&backend).through("trap '' HUP; exec \"$@\"").begin();
+    backend.eventually("eight sessions", |snapshot| snapshot.active == 8);
+    going.signal(Signal::HUP);
+    // Goodbyes would come at once.
+    let sent_us = backend.snapshot().captured_at_us;
+    backend.eventually("another second", |snapshot| snapshot.captured_at_us > sent_us + 1_000_000);
+    assert_eq!(backend.snapshot().active, 8);
+    going.signal(Signal::TERM);
+    let done = going.finish().exits(105);
+    assert_eq!(done.count("/funnel/established"), 8);
+}
+
+fn ended_by(signal: Signal) {
     let backend = Backend::start(&[]);
     let going = Run::of(LONG).against(&backend).begin();
     backend.eventually("eight sessions", |snapshot| snapshot.active == 8);
-    going.signal(Signal::INT);
+    going.signal(signal);
     let done = going.finish().exits(105).says("interrupted");
     assert_eq!(done.at("/stopped_early"), "interrupted");
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());

@@ -174,6 +174,25 @@ faults:
     eventually("the end of the driver", || (!alive(going.pid())).then_some(()));
     eventually("the end of its backend, which cannot see that", || (!alive(backend)).then_some(()));
 
+    // A checkpoint that says that the run was further than it was, beyond its end for one, would leave nothing to go on with.
+    let checkpoint = folder.join("checkpoint.json");
+    let whole = fs::read(&checkpoint).expect("a checkpoint");
+    let mut changed = json(&checkpoint).expect("JSON");
+    let untouched = at(&changed, "/resume/at");
+    for (at_us, duration_s, part) in
+        [(untouched + 900_000_000, None, "is damaged"), (untouched + 900_000_000, Some(untouched as f64 / 1e6 + 900.0), "ends at")]
+    {
+        changed["resume"]["at"] = at_us.into();
+        if let Some(duration_s) = duration_s {
+            changed["duration_s"] = duration_s.into();
+        }
+        fs::write(&checkpoint, changed.to_string()).expect("written");
+        let (code, text) = driver(&["resume"], &folder);
+        assert_eq!((code, text.contains(part)), (Some(104), true), "{text}");
+        assert!(!folder.join("summary.json").exists());
+    }
+    fs::write(&checkpoint, whole).expect("written");
+
     let (code, text) = driver(&["resume"], &folder);
     let summary = json(&folder.join("summary.json")).unwrap_or_else(|| panic!("{code:?}: {text}"));
     let rows: Vec<_> = summary["faults"].as_array().expect("rows").iter().collect();

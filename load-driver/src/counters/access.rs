@@ -7,6 +7,7 @@ use std::{
 
 use http::HeaderValue;
 
+use super::secrets::Secrets;
 use crate::{
     plan::{
         Connection,
@@ -23,6 +24,8 @@ pub struct Access {
     pub(super) authorization: Option<HeaderValue>,
     /// Where it speaks TLS.
     pub(super) tls: Option<TlsHost>,
+    /// What it may not be heard to repeat.
+    pub(super) secrets: Secrets,
 }
 
 impl Access {
@@ -38,7 +41,8 @@ impl Access {
             None
         };
         let authorization = connection.admin_token.as_deref().map(bearer).transpose()?;
-        Ok((address, Self { authorization, tls }))
+        let secrets = Secrets::of(connection, &[]).with_header(authorization.as_ref().and_then(|shown| shown.to_str().ok()));
+        Ok((address, Self { authorization, tls, secrets }))
     }
 }
 

@@ -102,10 +102,11 @@ impl CounterSource for AgentServerSource {
     fn poll(&mut self, registry: bool) -> Pin<Box<dyn Future<Output = PollResult> + Send + '_>> {
         Box::pin(async move {
             let (limit, address) = (self.timeout, self.address);
-            match tokio::time::timeout(limit, self.read(registry)).await {
+            let seen = match tokio::time::timeout(limit, self.read(registry)).await {
                 Ok(result) => result,
                 Err(_) => Err(CounterError::Timeout { address: address.to_string(), ms: limit.as_millis() as u64 }),
-            }
+            };
+            self.access.secrets.clean(seen)
         })
     }
 }

@@ -74,7 +74,7 @@ impl Program {
         }
         let status = child.wait().await.map_err(|error| self.failed(error.to_string()))?;
         if !status.success() {
-            let errors = String::from_utf8_lossy(&errors.unwrap_or_default()).trim().chars().take(300).collect::<String>();
+            let errors = String::from_utf8_lossy(&errors.unwrap_or_default()).trim().to_owned();
             let said = if errors.is_empty() { String::new() } else { format!(": {errors}") };
             return Err(self.failed(format!("it ended with {status}{said}")));
         }

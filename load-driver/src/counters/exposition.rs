@@ -45,7 +45,7 @@ impl Exposition {
             if line.is_empty() {
                 continue;
             }
-            let wrong = |why: &str| format!("line {}: {why}: `{}`", at + 1, line.chars().take(80).collect::<String>());
+            let wrong = |why: &str| format!("line {}: {why}: `{line}`", at + 1);
             let (name, rest) = name_of(line).ok_or_else(|| wrong("no name of a metric"))?;
             let (pairs, rest) = labels_of(rest).map_err(|why| wrong(&why))?;
             // An exemplar follows a `#`.
@@ -196,6 +196,13 @@ impl Selector {
         } else {
             Err(format!("`{}` follows the selector", rest.trim()))
         }
+    }
+
+    /// As it is compared with others.
+    pub(super) fn sorted(mut self) -> Self {
+        self.matchers.sort();
+        self.matchers.dedup();
+        self
     }
 
     /// A label that is not there is an empty one.

@@ -8,6 +8,7 @@ use super::{
     CounterError, CounterSource, Counts, Fetch, PollResult,
     counts::read,
     sample::{Observation, TotalsSample},
+    secrets::Secrets,
 };
 use crate::profile::Counters;
 
@@ -16,6 +17,7 @@ pub struct GatheredSource {
     number: usize,
     parts: Vec<Box<dyn Fetch>>,
     counters: Counters,
+    secrets: Secrets,
     clock: Clock,
     timeout: Duration,
 }
@@ -29,7 +31,8 @@ impl std::fmt::Debug for GatheredSource {
 impl GatheredSource {
     /// `timeout` bounds a whole poll.
     pub(super) fn new(number: usize, parts: Vec<Box<dyn Fetch>>, counters: &Counters, clock: Clock, timeout: Duration) -> Self {
-        Self { number, parts, counters: counters.clone(), clock, timeout }
+        let secrets = Secrets::of(&counters.connection, &counters.url.0);
+        Self { number, parts, counters: counters.clone(), secrets, clock, timeout }
     }
 
     async fn gather(&mut self) -> PollResult {
@@ -71,17 +74,11 @@ impl CounterSource for GatheredSource {
     fn poll(&mut self, _registry: bool) -> Pin<Box<dyn Future<Output = PollResult> + Send + '_>> {
         Box::pin(async move {
             let limit = self.timeout;
-            match tokio::time::timeout(limit, self.gather()).await {
-                Ok(result) => result.map_err(|error| scrubbed(error, &self.counters)),
+            let seen = match tokio::time::timeout(limit, self.gather()).await {
+                Ok(result) => result,
                 Err(_) => Err(CounterError::Timeout { address: "the source of the counters".to_owned(), ms: limit.as_millis() as u64 }),
-            }
+            };
+            self.secrets.clean(seen)
         })
     }
-}
-
-/// What a peer or a program says may repeat what it was sent.
-fn scrubbed(error: CounterError, counters: &Counters) -> CounterError {
-    let text = error.to_string();
-    let shown = counters.connection.scrub(&text, crate::plan::variables::environment);
-    if shown == text { error } else { CounterError::Unusable(shown) }
 }

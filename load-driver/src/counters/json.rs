@@ -48,7 +48,7 @@ impl Document for Pointed {
         match self.0.pointer(place) {
             None | Some(Value::Null) => Ok(Number::Absent),
             Some(Value::Number(number)) => number.as_f64().map(Number::Is).ok_or_else(|| format!("{number} is beyond all numbers")),
-            Some(Value::String(text)) => text.trim().parse().map(Number::Is).map_err(|_| format!("the text `{}` is no number", cut(text))),
+            Some(Value::String(text)) => text.trim().parse().map(Number::Is).map_err(|_| format!("the text `{text}` is no number")),
             Some(Value::Bool(value)) => Err(format!("`{value}` is no number")),
             Some(Value::Array(_)) => Err("a list is no number".to_owned()),
             Some(Value::Object(_)) => Err("an object is no number: point into it".to_owned()),
@@ -58,7 +58,7 @@ impl Document for Pointed {
     fn text(&self, place: &str) -> Result<Option<String>, String> {
         match self.0.pointer(place) {
             None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(cut(text))),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
             Some(Value::Number(number)) => Ok(Some(number.to_string())),
             Some(_) => Err(format!("what is at `{place}` names no process: a text or a number does")),
         }
@@ -69,10 +69,6 @@ impl Document for Pointed {
         list(&self.0, String::new(), &mut out);
         out
     }
-}
-
-fn cut(text: &str) -> String {
-    text.chars().take(64).collect()
 }
 
 /// Pointers to numbers.
@@ -93,7 +89,7 @@ fn list(value: &Value, path: String, out: &mut Vec<String>) {
                 list(value, format!("{path}/{at}"), out);
             }
         }
-        Value::Number(_) => out.push(path),
+        Value::Number(_) if path.len() <= DEEP => out.push(path),
         _ => {}
     }
 }

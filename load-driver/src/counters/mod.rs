@@ -13,6 +13,7 @@ mod orca;
 mod plausible;
 mod prometheus;
 mod sample;
+mod secrets;
 mod shows;
 
 #[cfg(test)]
@@ -81,6 +82,11 @@ pub fn check_place(kind: CounterKind, place: &str) -> Result<(), String> {
         CounterKind::Json | CounterKind::Command => json::check_place(place),
         CounterKind::Orca => orca::check_place(place),
     }
+}
+
+/// Both name one place in the documents of this source.
+pub fn is_same_place(kind: CounterKind, one: &str, other: &str) -> bool {
+    one == other || kind == CounterKind::Prometheus && prometheus::is_same_place(one, other)
 }
 
 fn open(opening: &Opening<'_>) -> Result<Box<dyn Fetch>, CounterError> {

@@ -13,8 +13,19 @@ const ACCEPT: &str = "application/openmetrics-text;version=1.0.0,text/plain;vers
 /// What client libraries call the start of the process.
 const PROCESS: &str = "process_start_time_seconds";
 
+/// No name that is worth a proposal is longer, bytes.
+const LONGEST: usize = 160;
+
 pub(super) fn check_place(place: &str) -> Result<(), String> {
     Selector::parse(place).map(drop)
+}
+
+/// Matchers stand in any order.
+pub(super) fn is_same_place(one: &str, other: &str) -> bool {
+    match (Selector::parse(one), Selector::parse(other)) {
+        (Ok(one), Ok(other)) => one.sorted() == other.sorted(),
+        _ => false,
+    }
 }
 
 pub(super) fn open(opening: &Opening<'_>) -> Result<Box<dyn Fetch>, CounterError> {
@@ -71,7 +82,7 @@ impl Document for Exposition {
 
     fn known(&self) -> Vec<String> {
         let like = |name: &&str| ["session", "call", "conn", "stream", "agent", "active"].iter().any(|part| name.contains(part));
-        let (likely, others): (Vec<&str>, Vec<&str>) = self.names().partition(like);
+        let (likely, others): (Vec<&str>, Vec<&str>) = self.names().filter(|name| name.len() <= LONGEST).partition(like);
         likely.into_iter().chain(others).map(str::to_owned).collect()
     }
 }

@@ -23,8 +23,9 @@ use tonic::{Code, Status, Streaming, transport::Endpoint};
 use super::Hear;
 use crate::{
     engine::{Target, Targets},
+    plan::variables::environment,
     profile::ReportSource,
-    transport::{cause::chain, given_headers},
+    transport::{cause::chain, given_headers, one_line},
 };
 
 /// Longest wait for TCP, and for the head of the answer.
@@ -38,6 +39,8 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 const MAX_MUTE: u32 = 3;
 /// Of a report.
 const MAX_REPORT_BYTES: usize = 64 * 1024;
+/// Longest word of a backend in the log, characters.
+const SAID: usize = 300;
 
 /// Follows one backend.
 pub(super) struct Follower {
@@ -115,7 +118,7 @@ impl Follower {
                 }
                 Over::Unreachable(status) => status,
             };
-            tracing::debug!(backend = self.backend, error = chain(&status), "no load reports");
+            tracing::debug!(backend = self.backend, error = self.said(&chain(&status)), "no load reports");
             self.hear.down(self.backend);
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -140,8 +143,13 @@ impl Follower {
             "backend {} streams no load reports, and is balanced without: it answers OpenRcaService/StreamCoreMetrics with {:?}: {}",
             self.backend,
             status.code(),
-            chain(status)
+            self.said(&chain(status))
         );
+    }
+
+    /// Without what the backend was sent, and bounded.
+    fn said(&self, text: &str) -> String {
+        one_line(&self.targets.connection().scrub(text, environment), SAID)
     }
 
     fn warn_bad(&mut self, error: &OrcaError) {

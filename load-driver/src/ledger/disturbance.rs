@@ -49,6 +49,11 @@ impl Disturbances {
         }
     }
 
+    /// What the faults within this span do.
+    pub fn weathers(&self, from_us: u64, to_us: u64) -> impl Iterator<Item = Weather> {
+        self.over(from_us, to_us).map(|one| one.weather)
+    }
+
     /// This one goes on.
     pub fn lasts(&self, fault: u16) -> bool {
         self.0.iter().any(|one| one.fault == fault && one.to_us == u64::MAX)

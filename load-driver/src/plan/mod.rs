@@ -85,6 +85,12 @@ pub(crate) const fn index(scenario: u16, lane: u32, iteration: u32) -> PlanIndex
     PlanIndex((scenario as u64) << SCENARIO_SHIFT | (lane as u64 & MASK) << ITERATION_BITS | (iteration as u64 & MASK))
 }
 
+/// The number of the scenario of a session.
+pub(crate) const fn scenario_of(index: PlanIndex) -> u16 {
+    let PlanIndex(index) = first_leg(index);
+    (index >> SCENARIO_SHIFT) as u16
+}
+
 /// The session's place in a round: neighbours in a lane, or in the same iteration of neighbouring lanes, or of neighbouring scenarios, are
 /// neighbours in it. A session that goes on from another keeps its place.
 pub(crate) const fn turn(index: PlanIndex) -> u64 {

@@ -159,7 +159,12 @@ impl Connection {
 
     /// What is no secret of the text, every other value of this connection masked in it.
     pub fn scrub(&self, text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
-        let mut text = text.to_owned();
+        self.secrets(lookup).iter().fold(text.to_owned(), |text, secret| hide(secret, text))
+    }
+
+    /// The secrets of this connection as they are sent, each whole and by its words, in the order in which they are to be masked.
+    pub fn secrets(&self, lookup: impl Fn(&str) -> Option<String>) -> Vec<String> {
+        let mut all = Vec::new();
         for ([_, name], value) in self.values() {
             if !(has_variable(value) || self.private.contains(&name) || self.private.contains(value) || is_secret_name(&name)) {
                 continue;
@@ -167,11 +172,9 @@ impl Connection {
             let Ok(value) = expand(value, &lookup) else { continue };
             // With its scheme, `Bearer` for one, and without.
             let words = value.split([' ', '.']).filter(|word| !SCHEMES.iter().any(|scheme| word.eq_ignore_ascii_case(scheme)));
-            for secret in std::iter::once(value.as_str()).chain(words) {
-                text = hide(secret, text);
-            }
+            all.extend(std::iter::once(value.as_str()).chain(words).map(str::to_owned));
         }
-        text
+        all
     }
 }
 

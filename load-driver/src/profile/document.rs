@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_yaml::Spanned;
 
-use super::error::{Diagnostic, Place, ProfileError};
+use super::error::{Diagnostic, Place, ProfileError, SEARCHED};
 
 /// A value and where it stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,7 +97,8 @@ impl Document {
     /// Something wrong at a place.
     pub fn diagnostic(&self, place: Place, message: impl Into<String>, help: Option<String>) -> Diagnostic {
         let line = match &place {
-            Place::File { line, .. } => self.text.lines().nth(*line as usize - 1).unwrap_or_default().to_owned(),
+            // One that is too long to be shown is kept so far that this can be told.
+            Place::File { line, .. } => self.text.lines().nth(*line as usize - 1).unwrap_or_default().chars().take(SEARCHED + 1).collect(),
             Place::Override(_) => String::new(),
         };
         Diagnostic { message: message.into(), help, file: self.file.clone(), place, line }

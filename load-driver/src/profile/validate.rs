@@ -6,6 +6,9 @@ use super::{
     units::Span,
 };
 
+/// Nobody reads more; each holds its line.
+const KEPT: usize = 1_000;
+
 /// Collects what is wrong, with the path that it is wrong at.
 pub(super) struct Checker<'a> {
     document: &'a Document,
@@ -47,6 +50,9 @@ impl<'a> Checker<'a> {
 
     /// Something is wrong at a place.
     pub(super) fn at(&mut self, place: Place, message: impl Into<String>, help: Option<String>) {
+        if self.found.len() >= KEPT {
+            return;
+        }
         let diagnostic = self.document.diagnostic(place, message, help);
         if !self.found.contains(&diagnostic) {
             self.found.push(diagnostic);
@@ -71,6 +77,12 @@ impl<'a> Checker<'a> {
         }
         if !weights.is_empty() && weights.iter().all(|weight| *weight == 0.0) {
             self.here("the weights sum to zero, so that none can be drawn", "give at least one a weight above 0");
+        }
+        if weights.iter().all(|weight| weight.is_finite()) && !weights.iter().sum::<f64>().is_finite() {
+            self.here(
+                "the weights sum to more than a number can be, so that none can be drawn",
+                "write how often, relative to the others: 3 and 1",
+            );
         }
     }
 

@@ -13,7 +13,7 @@ mod pump;
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
     net::SocketAddr,
@@ -83,6 +83,8 @@ struct Lasting {
     active: Active,
     /// Connections that came during it and are struck.
     later: u64,
+    /// Whose connections were struck so far.
+    backends: BTreeSet<usize>,
 }
 
 #[derive(Debug)]
@@ -114,6 +116,7 @@ impl Hub {
         for lasting in &mut self.lasting {
             if strikes(&lasting.fault, self.seed, number, backend) {
                 lasting.later += 1;
+                lasting.backends.insert(backend);
                 orders.faults.push(lasting.active);
             }
         }
@@ -125,18 +128,20 @@ impl Hub {
     fn begin(&mut self, fault: &Fault) -> u64 {
         let active = Active { number: fault.number, kind: fault.kind, since: self.clock.now() };
         let mut struck = 0;
+        let mut backends = BTreeSet::new();
         for (number, open) in &self.open {
             if !strikes(fault, self.seed, *number, open.backend) {
                 continue;
             }
             struck += 1;
+            backends.insert(open.backend);
             open.orders.send_modify(|orders| match fault.kind {
                 FaultKind::Reset => orders.cut = true,
                 _ => orders.faults.push(active),
             });
         }
         if fault.kind != FaultKind::Reset {
-            self.lasting.push(Lasting { fault: fault.clone(), active, later: 0 });
+            self.lasting.push(Lasting { fault: fault.clone(), active, later: 0, backends });
         }
         struck
     }
@@ -240,6 +245,12 @@ impl Relay {
     /// Ends a fault. Gives back how many connections it struck after its begin.
     pub fn end(&self, number: u16) -> u64 {
         self.hub.lock().end(number)
+    }
+
+    /// The backends of which a fault under way has struck a connection by now.
+    pub fn struck(&self, number: u16) -> BTreeSet<usize> {
+        let hub = self.hub.lock();
+        hub.lasting.iter().find(|lasting| lasting.fault.number == number).map(|lasting| lasting.backends.clone()).unwrap_or_default()
     }
 
     /// From here on who dials this backend is refused, until [`Self::open`]: it is about to be killed. What stands is left alone.

@@ -6,10 +6,8 @@ use std::{
 };
 
 use agent_server::runtime::clock::Clock;
-use futures_util::FutureExt;
 use proto::time::Micros;
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
     sync::mpsc::Receiver,
     time::{Instant, Interval, MissedTickBehavior, interval, sleep_until},
 };
@@ -25,6 +23,7 @@ use super::{
     leftover::Leftover,
     poller::{Look, Poller, unix_now},
     progress::{self, Now},
+    signals::Signals,
     targets::TargetSet,
     workers::{Worker, WorkerNews},
 };
@@ -47,29 +46,6 @@ pub(super) fn complain(errors: &[crate::report::SinkError]) -> bool {
         tracing::error!("{error}");
     }
     !errors.is_empty()
-}
-
-pub(super) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    /// One came since the last look.
-    pub(super) fn pending(&mut self) -> bool {
-        self.interrupt.recv().now_or_never().is_some() || self.terminate.recv().now_or_never().is_some()
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 /// Cost of a process, from what it says of itself.
@@ -283,6 +259,7 @@ impl Run {
     pub(super) fn look(&mut self, look: Look) {
         self.balancing.look(&look);
         if let Look::Sample(sample) = &look {
+            self.tell_of_strikes();
             for index in self.voice.sample(sample) {
                 self.ledger.lives_on(index);
             }
@@ -310,7 +287,10 @@ impl Run {
                 self.voice.entries(&entries);
                 self.ledger.entries(source(shard), entries, complete_to_us);
             }
-            EngineEvent::Voice(news) => self.voice.news(news),
+            EngineEvent::Voice(news) => {
+                self.tell_of_strikes();
+                self.voice.news(news);
+            }
             EngineEvent::Said { reasons } => {
                 for (about, text) in reasons {
                     let name = about.map_or_else(|| Counter::ServerErrors.name().to_owned(), cause_name);

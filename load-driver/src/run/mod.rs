@@ -33,6 +33,7 @@ pub mod reach;
 pub(crate) mod remote;
 mod resume;
 mod series;
+mod signals;
 mod strikes;
 mod sums;
 mod targets;

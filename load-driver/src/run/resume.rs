@@ -5,6 +5,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use clap::{Args, Parser};
@@ -26,6 +27,9 @@ use crate::{
         results::{CHECKPOINT, SUMMARY},
     },
 };
+
+/// Sessions of a driver that was held up may end so long after the last one should.
+const LATE: Duration = Duration::from_mins(2);
 
 /// `load-driver resume DIR`.
 #[derive(Debug, Clone, Args)]
@@ -105,6 +109,10 @@ fn read(path: &Path) -> Result<(State, Summary), String> {
     let summary: Summary = serde_json::from_value(value).map_err(|e| wrong(e.to_string()))?;
     // Read here, where it costs nothing yet.
     state.totals().map_err(wrong)?;
+    if (state.at.0 as f64 / 1e6 - summary.duration_s).abs() > 1.0 {
+        let at_s = state.at.0 as f64 / 1e6;
+        return Err(format!("{CHECKPOINT} is damaged: `resume.at` says {at_s} s of the run, and its summary {} s", summary.duration_s));
+    }
     if state.run_ids.len() as u32 >= MAX_SEGMENTS {
         return Err(format!("it was resumed {} times already, which is the most", state.run_ids.len() - 1));
     }
@@ -128,6 +136,12 @@ fn prepared(args: &ResumeArgs, state: &State, run_id: &str) -> anyhow::Result<Pr
     reach::ready(&loaded)?;
     let thresholds = thresholds(&loaded)?;
     let plan = Plan::build(&loaded.profile, run_id)?;
+    anyhow::ensure!(
+        state.at <= plan.ends_at() + LATE,
+        "{CHECKPOINT} is damaged: it is of {} s of a run that ends at {} s",
+        state.at.0 / 1_000_000,
+        plan.ends_at().0 / 1_000_000
+    );
     let at = crate::plan::Resumed { from: state.at, segment: state.run_ids.len() as u32 };
     Ok(Prepared { profile: loaded.profile, plan: plan.resumed(at), thresholds })
 }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, io::Write, path::Path, sync::Arc};
 
 use super::{
-    Job, Outcome, Prepared, RunArgs, RunError, baseline, begin, controller::Signals, folder_name, lock::Lock, new_run_id,
-    predict::Predictor, prepare, remote,
+    Job, Outcome, Prepared, RunArgs, RunError, baseline, begin, folder_name, lock::Lock, new_run_id, predict::Predictor, prepare, remote,
+    signals::Signals,
 };
 use crate::{
     balance::{Balance, Comparison, Expectation, PolicyRow, PredictionResult, judge},

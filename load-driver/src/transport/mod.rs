@@ -39,7 +39,7 @@ mod websocket;
 
 pub use self::{
     net::{Dialling, Net, Simulated},
-    reasons::{About, Reasons},
+    reasons::{About, Reasons, one_line},
     request::{RequestError, given_headers, unsendable},
     tls::{TlsClient, TlsError, TlsHost},
 };

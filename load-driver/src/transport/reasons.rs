@@ -41,7 +41,7 @@ impl Reasons {
             return;
         }
         let said = connection.scrub(&said(), environment);
-        let text = one_line(&inner.hidden.iter().fold(said, |text, secret| hide(secret, text)));
+        let text = one_line(&inner.hidden.iter().fold(said, |text, secret| hide(secret, text)), MAX);
         if !text.is_empty() {
             inner.first.insert(about, text);
             inner.news.push(about);
@@ -61,11 +61,11 @@ impl Reasons {
     }
 }
 
-/// Bounded, and nothing that a terminal takes for more than text.
-fn one_line(text: &str) -> String {
+/// Bounded, in characters, and nothing that a terminal takes for more than text.
+pub fn one_line(text: &str, most: usize) -> String {
     let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
     let line = words.join(" ");
-    if line.chars().count() <= MAX { line } else { line.chars().take(MAX).chain("...".chars()).collect() }
+    if line.chars().count() <= most { line } else { line.chars().take(most).chain("...".chars()).collect() }
 }
 
 #[cfg(test)]

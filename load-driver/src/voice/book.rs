@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use proto::ids::PlanIndex;
 
 use super::{
-    Occurrence, VoiceFault, VoiceNews,
+    Occurrence, VoiceFault, VoiceNews, VoiceReport,
     hangups::Hangups,
     places::Places,
     section::{VoiceFinding, VoiceRow, VoiceSection, VoiceStatus},
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     counters::CounterSample,
     ledger::{FailureCause, Finish, LedgerEntry, LedgerEvent, Weather, disturbance::Disturbances},
-    plan::EndKind,
+    plan::{self, EndKind},
 };
 
 /// Sessions that are listed with a finding.
@@ -70,6 +70,8 @@ pub struct VoiceBook {
     hangups: Hangups,
     /// By backend.
     disturbances: BTreeMap<usize, Disturbances>,
+    /// Workers that were stopped, by their scenario.
+    stopped: BTreeMap<u16, Disturbances>,
 }
 
 impl VoiceBook {
@@ -84,8 +86,8 @@ impl VoiceBook {
             self.sums.entry(kind).or_default().tested += sessions;
         }
         for report in news.reports {
-            for mut found in report.found {
-                found.occurrences.retain(|one| !self.disturbed(report.backend, one));
+            for mut found in report.found.iter().cloned() {
+                found.occurrences.retain(|one| !self.disturbed(&report, found.kind, one));
                 let sum = self.sums.entry(found.kind).or_default();
                 if found.size() < found.kind.least() {
                     sum.excused += 1;
@@ -106,25 +108,35 @@ impl VoiceBook {
         }
     }
 
-    /// A fault of the run strikes this backend, or the way to it, from now on. Call it before the fault is made.
+    /// A fault of the run that began then strikes this backend, or somebody on the way to it. Once is enough, and must be before the first word of
+    /// whom it strikes.
     pub fn disturb(&mut self, backend: usize, fault: u16, from_us: u64, weather: Weather) {
-        self.disturbances.entry(backend).or_default().begin(fault, from_us, weather);
+        begin(self.disturbances.entry(backend).or_default(), fault, from_us, weather);
+    }
+
+    /// A fault of the run stops the worker of this scenario.
+    pub fn disturb_worker(&mut self, scenario: u16, fault: u16, from_us: u64) {
+        begin(self.stopped.entry(scenario).or_default(), fault, from_us, Weather::Lost);
     }
 
     /// It is over, and so is what it did to connections at this time (which may be to come).
-    pub fn calm(&mut self, backend: usize, fault: u16, to_us: u64) {
-        if let Some(disturbances) = self.disturbances.get_mut(&backend) {
+    pub fn calm(&mut self, fault: u16, to_us: u64) {
+        for disturbances in self.disturbances.values_mut().chain(self.stopped.values_mut()) {
             disturbances.end(fault, to_us.saturating_add(AFTER_US));
         }
     }
 
-    /// Behind a front any backend may have been it.
-    fn disturbed(&self, backend: Option<usize>, one: &Occurrence) -> bool {
-        let struck = |disturbances: &Disturbances| disturbances.within(one.from_us, one.to_us.saturating_add(1));
-        match backend {
-            Some(backend) => self.disturbances.get(&backend).is_some_and(struck),
-            None => self.disturbances.values().any(struck),
-        }
+    /// Something struck the session, or its backend, that can make an honest agent look so. Behind a front any backend may have been it.
+    fn disturbed(&self, report: &VoiceReport, kind: VoiceFault, one: &Occurrence) -> bool {
+        let by_time = report.by_time.has(kind);
+        let makes = |disturbances: &Disturbances| {
+            disturbances.weathers(one.from_us, one.to_us.saturating_add(1)).any(|weather| kind.made_by(weather, by_time))
+        };
+        let backend = match report.backend {
+            Some(backend) => self.disturbances.get(&backend).is_some_and(makes),
+            None => self.disturbances.values().any(makes),
+        };
+        backend || self.stopped.get(&plan::scenario_of(report.index)).is_some_and(makes)
     }
 
     /// Steps of sessions, as the ledger gets them.
@@ -259,6 +271,12 @@ impl VoiceBook {
             let _ = write!(detail, "; {} more ended late and were not seen to move: those may be late or missing counts instead", h.still);
         }
         (h.ghosts > 0).then(|| finding(VoiceFault::GhostAfterHangup, h.ghosts, h.ghosts, detail, &h.client_refs))
+    }
+}
+
+fn begin(disturbances: &mut Disturbances, fault: u16, from_us: u64, weather: Weather) {
+    if !disturbances.lasts(fault) {
+        disturbances.begin(fault, from_us, weather);
     }
 }
 

@@ -4,6 +4,8 @@ use agent_server::fault::FaultKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ledger::Weather;
+
 /// What can be wrong with a voice backend, by the names of `agent-server --fault`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -76,6 +78,23 @@ impl VoiceFault {
         }
     }
 
+    /// A fault of the run that does this to a session can make an honest agent look so. `by_time`: nothing but times tells it in that session.
+    ///
+    /// What passes at all passes in order and whole, so what an agent says itself holds whatever the network does.
+    pub const fn made_by(self, weather: Weather, by_time: bool) -> bool {
+        match self {
+            Self::OutputGaps => is_felt(weather, FELT_IN_AUDIO_US),
+            // Words of the agent that come late, or not before the end; audio of the caller of which it may make another turn, or none.
+            Self::SilentSession | Self::TruncateEdge | Self::NoTurnEnd | Self::VadDrop => is_felt(weather, FELT_IN_TURNS_US),
+            // An agent that was starved of audio may answer the parts, and what it then says may meet what the user says next. Where it tells what it heard and
+            // whose audio it sends, it answers once, and sends nothing of what it gave up.
+            Self::DoubleResponse | Self::StaleAudioAfterBargeIn => by_time && is_felt(weather, FELT_IN_TURNS_US),
+            // Nobody can be answered who never spoke, however late it comes. The others are not told by what is heard: hang-ups are waited for longer,
+            // and counters are what they are.
+            Self::CrossTalk | Self::GhostAfterHangup | Self::PoolLeak | Self::AdmissionRace => false,
+        }
+    }
+
     /// What must have happened for it to be judged.
     pub const fn needs(self) -> &'static str {
         match self {
@@ -104,8 +123,20 @@ impl VoiceFault {
     }
 }
 
+/// A hole is 100 ms: less than this makes none of an agent that is on time, microseconds.
+const FELT_IN_AUDIO_US: u64 = 20_000;
+/// No turn is lost, split or given up by less, microseconds.
+const FELT_IN_TURNS_US: u64 = 200_000;
+
+const fn is_felt(weather: Weather, least_us: u64) -> bool {
+    match weather {
+        Weather::Lost => true,
+        Weather::Late(by_us) => by_us >= least_us,
+    }
+}
+
 /// A set of kinds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kinds(u16);
 
 impl Kinds {

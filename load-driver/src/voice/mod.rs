@@ -80,6 +80,8 @@ pub struct Verdict {
     pub tested: Kinds,
     /// Found, each kind once.
     pub found: Vec<Found>,
+    /// Of those: told by times alone, where the agent does not say what it heard, or whose audio it sends.
+    pub by_time: Kinds,
 }
 
 /// A session in which something was found.
@@ -93,6 +95,8 @@ pub struct VoiceReport {
     pub backend: Option<usize>,
     /// What.
     pub found: Vec<Found>,
+    /// Of those: told by times alone.
+    pub by_time: Kinds,
 }
 
 /// From a shard: sessions that were put to the test, by kind, and what was found.
@@ -128,7 +132,7 @@ impl VoiceNews {
             (one.from_us, one.to_us) = (unix_us(Micros(one.from_us)), unix_us(Micros(one.to_us)));
         }
         if !found.is_empty() {
-            self.reports.push(VoiceReport { index, client_ref: client_ref.to_owned(), backend, found });
+            self.reports.push(VoiceReport { index, client_ref: client_ref.to_owned(), backend, found, by_time: verdict.by_time });
         }
     }
 }

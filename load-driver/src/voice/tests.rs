@@ -196,7 +196,7 @@ fn a_hangup_that_the_run_itself_holds_up_is_waited_for() {
     let moves = |first_us: u64| {
         let mut book = hung_up(EndKind::Cancel);
         book.disturb(0, 7, SECOND / 2, Weather::Lost);
-        book.calm(0, 7, 2 * SECOND);
+        book.calm(7, 2 * SECOND);
         watch(&mut book, SECOND, first_us);
         book.sample(&listed(first_us, &[("listening", 7)]));
         let moved = book.sample(&listed(first_us + SECOND, &[("thinking", 7)])).len();
@@ -225,13 +225,19 @@ fn what_is_allowed_is_shown_and_does_not_fail() {
     let mut news = VoiceNews::default();
     let mut tested = Kinds::default();
     tested.insert(VoiceFault::OutputGaps);
-    news.add((PlanIndex(1), "run-1", Some(0)), Verdict { tested, found: vec![found(VoiceFault::OutputGaps)] }, |at| at.0);
+    news.add(
+        (PlanIndex(1), "run-1", Some(0)),
+        Verdict { tested, found: vec![found(VoiceFault::OutputGaps)], ..Verdict::default() },
+        |at| at.0,
+    );
     book.news(news.clone());
     let section = book.close(0);
     assert_eq!(row(&section, VoiceFault::OutputGaps), (VoiceStatus::Found, 4));
     assert_eq!(row(&section, VoiceFault::CrossTalk), (VoiceStatus::NotJudged, 0));
     assert_eq!(section.failing().count(), 0);
-    news.add((PlanIndex(2), "run-2", Some(0)), Verdict { tested, found: vec![found(VoiceFault::VadDrop)] }, |at| at.0);
+    news.add((PlanIndex(2), "run-2", Some(0)), Verdict { tested, found: vec![found(VoiceFault::VadDrop)], ..Verdict::default() }, |at| {
+        at.0
+    });
     book.news(news);
     assert_eq!(book.close(0).failing().map(|finding| finding.kind).collect::<Vec<_>>(), [VoiceFault::VadDrop]);
 }
@@ -240,7 +246,7 @@ fn what_is_allowed_is_shown_and_does_not_fail() {
 fn while_struck(kind: VoiceFault, backend: Option<usize>, spans: &[(u64, u64, u32)]) -> (VoiceStatus, u64, u64, u64) {
     let mut book = book();
     book.disturb(0, 7, 10 * SECOND, Weather::Lost);
-    book.calm(0, 7, 20 * SECOND);
+    book.calm(7, 20 * SECOND);
     let mut found = Found::new(kind);
     for (from, to, size) in spans {
         found.add(Occurrence { from_us: from * SECOND, to_us: to * SECOND, size: *size, worst_us: 150_000 });
@@ -248,7 +254,7 @@ fn while_struck(kind: VoiceFault, backend: Option<usize>, spans: &[(u64, u64, u3
     let mut tested = Kinds::default();
     tested.insert(kind);
     let mut news = VoiceNews::default();
-    news.add((PlanIndex(1), "run-1", backend), Verdict { tested, found: vec![found] }, |at| at.0);
+    news.add((PlanIndex(1), "run-1", backend), Verdict { tested, found: vec![found], ..Verdict::default() }, |at| at.0);
     book.news(news);
     let section = book.close(60 * SECOND);
     for finding in &section.findings {
@@ -288,4 +294,59 @@ fn holes_outside_of_the_faults_count_if_they_are_enough() {
     // Those that are too many to be told apart are taken for one.
     let many: Vec<_> = (0..100).map(|n| if n < 40 { (30 + n, 30 + n, 1) } else { (100 + n, 100 + n, 1) }).collect();
     assert_eq!(holes(&many), (VoiceStatus::Found, 100, 1, 0));
+}
+
+/// Left, after backend 0 was struck so from second 10 to 20 and one session there showed this kind at second 12.
+fn left(kind: VoiceFault, strike: impl FnOnce(&mut VoiceBook), by_time: bool, index: PlanIndex) -> bool {
+    let mut book = book();
+    strike(&mut book);
+    book.calm(7, 20 * SECOND);
+    let one = Occurrence { from_us: 12 * SECOND, to_us: 13 * SECOND, size: 3, worst_us: 150_000 };
+    let mut verdict = Verdict { found: vec![Found { kind, occurrences: vec![one] }], ..Verdict::default() };
+    verdict.tested.insert(kind);
+    if by_time {
+        verdict.by_time.insert(kind);
+    }
+    let mut news = VoiceNews::default();
+    news.add((index, "run-1", Some(0)), verdict, |at| at.0);
+    book.news(news);
+    book.close(60 * SECOND).failing().any(|finding| finding.kind == kind)
+}
+
+#[test]
+fn only_what_the_fault_can_have_done_is_excused() {
+    use VoiceFault::{CrossTalk, DoubleResponse, NoTurnEnd, OutputGaps, SilentSession, StaleAudioAfterBargeIn, TruncateEdge, VadDrop};
+    let (lost, late) = (Weather::Lost, |ms: u64| Weather::Late(ms * 1_000));
+    for (kind, weather, by_time, found) in [
+        // However long nothing passes, an agent that says what it heard answers once, and only what was asked in the session.
+        (CrossTalk, lost, false, true),
+        (CrossTalk, lost, true, true),
+        (DoubleResponse, lost, false, true),
+        (StaleAudioAfterBargeIn, lost, false, true),
+        // Where nothing but the time tells, a starved agent looks so.
+        (DoubleResponse, lost, true, false),
+        (StaleAudioAfterBargeIn, lost, true, false),
+        (StaleAudioAfterBargeIn, late(2), true, true),
+        (SilentSession, lost, false, false),
+        (TruncateEdge, lost, false, false),
+        (NoTurnEnd, lost, false, false),
+        (VadDrop, lost, false, false),
+        (OutputGaps, lost, false, false),
+        // What is hardly felt makes none of them.
+        (OutputGaps, late(100), false, false),
+        (OutputGaps, late(2), false, true),
+        (VadDrop, late(100), false, true),
+        (SilentSession, late(100), false, true),
+        (SilentSession, late(1_000), false, false),
+    ] {
+        let strike = |book: &mut VoiceBook| book.disturb(0, 7, 10 * SECOND, weather);
+        assert_eq!(left(kind, strike, by_time, PlanIndex(1)), found, "{kind:?} {weather:?} {by_time}");
+    }
+}
+
+#[test]
+fn a_stopped_worker_excuses_the_sessions_of_its_scenario_alone() {
+    let of =
+        |scenario| left(VoiceFault::OutputGaps, |book| book.disturb_worker(3, 7, 10 * SECOND), false, crate::plan::index(scenario, 5, 9));
+    assert!(!of(3) && of(2));
 }

@@ -335,7 +335,7 @@ impl Done {
 
     /// Every file of the results, and what was printed.
     pub fn everything(&self) -> String {
-        let results = fs::read_dir(self.results.as_ref().expect("results")).expect("a folder");
+        let results = self.results.iter().flat_map(|results| fs::read_dir(results).expect("a folder"));
         let files =
             results.map(|entry| String::from_utf8_lossy(&fs::read(entry.expect("an entry").path()).unwrap_or_default()).into_owned());
         files.chain([self.stdout.clone(), self.stderr.clone()]).collect()

@@ -112,7 +112,17 @@ impl Watch {
             let kind = if self.edge { VoiceFault::TruncateEdge } else { VoiceFault::SilentSession };
             self.found(kind, 1, now.since(self.quiet.since).as_micros() as u64, (self.quiet.since, now));
         }
-        let verdict = std::mem::take(&mut self.verdict);
+        let mut verdict = std::mem::take(&mut self.verdict);
+        for found in &verdict.found {
+            let told = match found.kind {
+                VoiceFault::StaleAudioAfterBargeIn => self.terms.tells_old,
+                VoiceFault::DoubleResponse => self.shows(),
+                _ => true,
+            };
+            if !told {
+                verdict.by_time.insert(found.kind);
+            }
+        }
         (!self.excused && verdict != Verdict::default()).then_some(verdict)
     }
 }

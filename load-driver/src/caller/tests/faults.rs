@@ -1,7 +1,10 @@
 //! Each rule for a fault of the backend finds it, and leaves a backend alone that is only slow.
 
 use super::*;
-use crate::voice::{Kinds, VoiceFault};
+use crate::{
+    plan::{Dialect, Service},
+    voice::{Kinds, VoiceFault},
+};
 
 /// Turns begin at 2 s, 7 s, 12 s ...; speech is over 170 ms later, and missed 2 s after that.
 const fn begins(turn: u64) -> u64 {
@@ -447,4 +450,23 @@ fn where_responses_have_no_names_a_new_one_without_a_user_is_the_old_one() {
     bench.answered(1, 3);
     bench.answered(2, 4);
     assert!(!bench.finds(&[]).has(VoiceFault::NoTurnEnd));
+}
+
+/// An agent that was starved of audio may look so where it does not say what it heard: a fault of the run can be the reason there, and only there.
+#[test]
+fn what_times_alone_told_is_marked() {
+    for (dialect, by_time) in [(Dialect::Native, false), (Dialect::GeminiLive, true)] {
+        let acts = [0, 1].map(|n| TurnTemplate { wait: WaitTemplate::At(ms(begins(n))), ..turn(0, ActTemplate::Listen) });
+        let service = Arc::new(Service { dialect, ..Service::default() });
+        let mut bench = Bench::live(plan(ScenarioPlan { service, response_timeout: Duration::from_secs(2), ..scenario(acts.into()) }));
+        bench.answer(begins(0) + 600, 1, 0, 30);
+        bench.answer(begins(0) + 1_300, 2, 0, 30);
+        bench.answer(begins(1) + 600, 3, 0, 30);
+        bench.finds(&[(VoiceFault::DoubleResponse, 1)]);
+        let verdict = bench.log.iter().find_map(|(_, action)| match action {
+            Action::Voice(verdict) => Some(verdict.clone()),
+            _ => None,
+        });
+        assert_eq!(verdict.unwrap().by_time.has(VoiceFault::DoubleResponse), by_time, "{dialect:?}");
+    }
 }

@@ -289,6 +289,7 @@ impl Counters {
                 }
             }
         }
+        self.check_apart(c);
         if kind == CounterKind::Orca {
             for (key, given) in [("boot", self.boot.is_some()), ("time", self.time.is_some())] {
                 if given {
@@ -298,6 +299,21 @@ impl Counters {
         }
         if self.other_traffic && self.baseline == Some(Span::default()) {
             c.error("baseline", "how much the counters vary by themselves must be seen first", "write for example 10s");
+        }
+    }
+
+    /// What is read at one place for two things is wrong for one of them, and would be proven with itself.
+    fn check_apart(&self, c: &mut Checker<'_>) {
+        let places = self.places();
+        for (at, (key, place)) in places.iter().enumerate() {
+            let same = |(_, other): &&(String, &str)| counters::is_same_place(self.source, place, other);
+            let Some((other, _)) = places.iter().take(at).find(same) else { continue };
+            let message = format!("`{key}` is read at the place of `{other}`: one number cannot be both");
+            let help = "name the place of each, or drop the one that the backend does not count";
+            match key.split_once('.') {
+                Some((key, outcome)) => c.within(key, |c| c.error(outcome, message, help)),
+                None => c.error(key, message, help),
+            }
         }
     }
 

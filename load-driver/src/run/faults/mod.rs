@@ -52,6 +52,8 @@ pub(super) struct Timeline {
     rows: Vec<FaultRow>,
     /// Whose figures may still change.
     storms: BTreeMap<u16, Storm>,
+    /// Under way, and what callers hear may be their doing: when they began, unix microseconds.
+    upsets: BTreeMap<u16, (Fault, u64, Weather)>,
 }
 
 impl Timeline {
@@ -63,7 +65,7 @@ impl Timeline {
         let mut steps: Vec<Step> = faults.iter().enumerate().map(begin).chain(lasting.map(end)).collect();
         steps.sort_unstable();
         let rows = faults.iter().map(FaultRow::planned).collect();
-        Self { rows, faults: faults.to_vec(), steps: steps.into(), storms: BTreeMap::new() }
+        Self { rows, faults: faults.to_vec(), steps: steps.into(), storms: BTreeMap::new(), upsets: BTreeMap::new() }
     }
 
     /// Run time of the next step.
@@ -182,17 +184,39 @@ impl Run {
         }
     }
 
-    /// What callers hear of these backends from now on, and how soon hang-ups are noticed, is not the backends' doing. No word of a session can come
-    /// between the fault and this.
+    /// What callers hear from now on, and how soon hang-ups are noticed, may be the fault's doing: of whom it strikes. No word of a session can come between
+    /// the fault and this.
     fn upset(&mut self, fault: &Fault, from_us: u64) {
         let weather = match fault.kind {
             FaultKind::Stop | FaultKind::Cpu { .. } => Some(Weather::Lost),
             kind => network::weather(kind),
         };
         let Some(weather) = weather else { return };
-        for backend in network::struck(self, fault) {
-            self.voice.disturb(backend, fault.number, from_us, weather);
+        self.timeline.upsets.insert(fault.number, (fault.clone(), from_us, weather));
+        self.tell_of_strikes();
+    }
+
+    /// Whom the faults under way have struck by now: to be told before any word of a caller, or of a backend, that may come of it.
+    pub(super) fn tell_of_strikes(&mut self) {
+        let upsets = std::mem::take(&mut self.timeline.upsets);
+        for (number, (fault, from_us, weather)) in &upsets {
+            if let Some(scenario) = fault.target.scenario {
+                self.voice.disturb_worker(scenario, *number, *from_us);
+                continue;
+            }
+            let relayed = match (&self.set.ground.relay, fault.kind.name().maker()) {
+                (Some(relay), Maker::Relay) => Some(relay.struck(*number)),
+                // Everything that comes to the backend, and goes from it, is struck.
+                _ => None,
+            };
+            // The relay stands before the front, and any member may be behind it.
+            let is_struck = |index: &usize| relayed.as_ref().is_none_or(|struck| struck.contains(if self.set.front { &0 } else { index }));
+            let struck: Vec<usize> = network::struck(self, fault).into_iter().filter(is_struck).collect();
+            for backend in struck {
+                self.voice.disturb(backend, *number, *from_us, *weather);
+            }
         }
+        self.timeline.upsets = upsets;
     }
 
     /// The shards strike by themselves; nobody may have to be struck.
@@ -216,6 +240,8 @@ impl Run {
     }
 
     async fn end_fault(&mut self, fault: &Fault) {
+        self.tell_of_strikes();
+        self.timeline.upsets.remove(&fault.number);
         match fault.kind.name().maker() {
             // They do that by themselves.
             Maker::Shards => {}
@@ -223,9 +249,7 @@ impl Run {
             Maker::Controller => process::end(self, fault).await,
         }
         let to_us = self.ledger.calm_at(unix_now(&self.clock), network::loses_for_good(fault));
-        for backend in network::struck(self, fault) {
-            self.voice.calm(backend, fault.number, to_us);
-        }
+        self.voice.calm(fault.number, to_us);
         self.timeline.ended(fault.number, self.clock.now());
     }
 }
