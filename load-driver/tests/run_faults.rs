@@ -62,13 +62,16 @@ fn faults_on_processes_are_made_marked_and_end() {
 #[test]
 fn a_run_that_ends_within_a_fault_leaves_nothing_stopped() {
     let faults =
-        "  - {at: 7s, kind: stop, duration: 1h, target: {backend: 0}}\n  - {at: 1s, kind: kill_backend, every: 3s, target: {backend: 2}}\n";
+        "  - {at: 7s, kind: stop, duration: 1h, target: {backend: 0}}\n  - {at: 1s, kind: kill_backend, every: 3s, dead_for: 2s, target: {backend: 2}}
+  - {at: 1100ms, kind: kill_backend, target: {backend: 2}}\n";
     let done = Run::of(&format!("{PROFILE}{faults}")).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
     assert_eq!(done.off(), (0, 0, 0.0, 0.0), "{}", done.shown());
     assert!(done.fault("stop")["ended_s"].is_number(), "{}", done.shown());
-    let kills = done.at("/faults").as_array().expect("a list").iter().filter(|row| row["kind"] == "kill_backend").count();
-    assert_eq!(kills, 3, "at 1 s, 4 s and 7 s");
+    let kills = done.at("/faults").as_array().expect("a list").iter().filter(|row| row["kind"] == "kill_backend");
+    let struck: Vec<_> = kills.map(|row| (row["struck"].as_u64(), row["without"].is_string())).collect();
+    assert_eq!(struck, [(Some(1), false), (Some(0), true), (Some(1), false), (Some(1), false)], "at 1 s, in vain, at 4 s and 7 s");
+    assert!(done.stdout.contains("WITHOUT backend 2, which was dead already"), "{}", done.shown());
 }
 
 #[test]
@@ -77,7 +80,7 @@ fn the_worker_of_a_scenario_can_be_stopped() {
     let done = Run::of(&format!("{PROFILE}{faults}")).finish();
     assert_eq!(done.at("/counters/status"), "agree", "{}", done.shown());
     assert_eq!(done.off(), (0, 0, 0.0, 0.0), "{}", done.shown());
-    assert_eq!(done.fault("stop")["struck"], 1);
+    assert_eq!((&done.fault("stop")["struck"], &done.fault("stop")["target"]), (&Value::from(1), &Value::from("scenario grpc")));
     // The driver was not stopped with it: the other scenario had its sessions meanwhile.
     assert!(done.scenario("websocket")["funnel"]["completed"].as_u64() > Some(50), "{}", done.shown());
     assert!(done.scenario("grpc")["funnel"]["completed"].as_u64() > Some(20), "{}", done.shown());

@@ -214,6 +214,28 @@ fn a_key_is_asked_for_and_is_in_no_output() {
     assert!(killed.count("/funnel/established") >= 3 && !killed.everything().contains(SECRET), "{}", killed.shown());
 }
 
+/// As docs/connections.md has it. A client of WebSocket gives up when the server selects none of what it offers.
+#[test]
+fn a_token_can_be_a_subprotocol() {
+    let backend = Backend::start(&["--think=20ms", &format!("--auth-token={SECRET}")]);
+    for (dialect, path) in [("native", PATH), ("openai_realtime", "/v1/realtime")] {
+        let url = format!("target=[{{address: 'ws://{}{path}', admin: '{}'}}]", backend.address, backend.admin);
+        let run = |offered: &str| {
+            let more = format!("    dialect: {dialect}\nconnection: {{subprotocols: {offered}}}\n");
+            Run::of(&talk("websocket", &more)).with("--set").with(&url).environment("API_KEY", SECRET).finish()
+        };
+        for offered in ["[realtime, 'openai-insecure-api-key.${API_KEY}']", "[token, '${API_KEY}']", "[bearer, '${API_KEY}']"] {
+            let done = completes(run(offered));
+            assert_eq!(done.at("/counters/status"), "agree", "{dialect} {offered}: {}", done.shown());
+            assert!(!done.everything().contains(SECRET), "{dialect} {offered}");
+        }
+        fails_with(run("[token, another]"), "unauthorized");
+        // There is nothing that the server could select but the key itself.
+        let alone = fails_with(run("['openai-insecure-api-key.${API_KEY}']"), "not_an_agent").says("selected none of the subprotocols");
+        assert!(!alone.everything().contains(SECRET));
+    }
+}
+
 /// Answers every request with this.
 fn always(answer: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
@@ -324,12 +346,15 @@ fn backends_and_workers_of_a_run_have_no_secrets_in_their_arguments_and_take_non
         .environment("AGENT_SERVER_ADMIN_TOKEN", SECRET)
         .environment("AGENT_SERVER_AUTH_TOKEN", SECRET)
         .environment("AGENT_SERVER_ADMIN_TLS", "true")
+        .environment("AGENT_SERVER_DEFECT", "ghost=1")
+        .environment("AGENT_SERVER_MAX_SESSIONS", "1")
         .begin();
     for child in ["backend", "worker"] {
         let arguments = std::fs::read(format!("/proc/{}/cmdline", going.child(child))).expect("a process");
         assert!(!String::from_utf8_lossy(&arguments).contains("hunter2"), "{child}");
     }
     let done = going.finish().exits(0);
+    assert_eq!(done.count("/funnel/not_established"), 0, "{}", done.shown());
     assert!(!done.everything().contains(SECRET), "{}", done.shown());
 }
 

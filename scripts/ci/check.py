@@ -164,7 +164,8 @@ def gitlab(program):
         kept = (folder / "load-driver-baseline/summary.json").read_text()
         ran = run(CI_COMMIT_BRANCH="topic", CI_DEFAULT_BRANCH="main", LOAD_DRIVER_ARGS="--set thresholds.turn_response=['p(50)<1']")
         check(ran.returncode == 99, f"a failed run fails the job: {ran.stdout}{ran.stderr}")
-        changed = {"CI_DEFAULT_BRANCH": "main", "LOAD_DRIVER_ARGS": "--set scenarios.talk.sessions=3"}
+        check(job["cache"][0].get("unprotect") is True, "merge requests see what a protected branch stored")
+        changed = {"CI_DEFAULT_BRANCH": "main", "LOAD_DRIVER_ARGS": "--set 'scenarios.talk.sessions= 3'"}
         ran = run(CI_MERGE_REQUEST_IID="1", **changed)
         check(ran.returncode == 104 and "nothing could be compared" in ran.stderr, f"nor can a merge request of another load: {ran.stderr}")
         ran = run(CI_COMMIT_BRANCH="main", **changed | {"LOAD_DRIVER_ARGS": "--no-such-flag"})
@@ -176,6 +177,9 @@ def gitlab(program):
         check(ran.returncode == 0 and "WARNING: the run cannot be compared" in ran.stdout, f"the default branch goes on: {ran.stdout}{ran.stderr}")
         now = json.loads((folder / "load-driver-baseline/summary.json").read_text())
         check(now["resolved_profile"]["scenarios"]["talk"]["sessions"] == 3, "with a new baseline")
+        spy = folder / "spy"
+        ran = run(LOAD_DRIVER_ARGS=f"$(touch {spy}) `touch {spy}` ; touch {spy}")
+        check(ran.returncode == 104 and not spy.exists(), f"arguments are never run: {ran.stderr}")
         ran = run(LOAD_DRIVER="", LOAD_DRIVER_SOURCES="")
         check(ran.returncode == 104 and "neither LOAD_DRIVER" in ran.stdout, f"no program is said: {ran.stdout}")
         check([name for name in yaml.safe_load((ROOT / "gitlab-ci.yml").read_text()) if not name.startswith(".")] == [], "to include it starts nothing")

@@ -1,6 +1,6 @@
 //! Whether whoever opens a session may: one token, shown the way clients of real services show theirs.
 
-use http::header;
+use http::{HeaderValue, header};
 
 use crate::{config::Secret, dialect::Upgrade};
 
@@ -41,6 +41,19 @@ fn shows(token: &Secret, request: &Upgrade<'_>) -> bool {
     })
 }
 
+/// The subprotocol to select of a client that brings a token in one: browsers, and some libraries, give up when none is. It is the name beside the token,
+/// never the token, nor what holds it; a client that offers nothing else gets none.
+pub fn beside_token(request: &Upgrade<'_>) -> Option<HeaderValue> {
+    let keyed = request.subprotocols().any(|offered| offered.starts_with(PROTOCOL_PREFIX));
+    // A scheme comes before its token, so the first known name is none.
+    request.subprotocols().find_map(|offered| match offered {
+        "token" => Some(HeaderValue::from_static("token")),
+        "bearer" => Some(HeaderValue::from_static("bearer")),
+        "realtime" if keyed => Some(HeaderValue::from_static("realtime")),
+        _ => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
@@ -52,6 +65,26 @@ mod tests {
         let headers: HeaderMap =
             headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())).collect();
         admits(Some(&token), &Upgrade { path: "/", query, headers: &headers })
+    }
+
+    #[test]
+    fn the_name_beside_a_token_is_selected_and_never_the_token() {
+        for (offered, selected) in [
+            ("token, s3cret", Some("token")),
+            ("bearer, s3cret", Some("bearer")),
+            ("bearer, token", Some("bearer")),
+            ("other, token, s3cret", Some("token")),
+            ("realtime, openai-insecure-api-key.s3cret", Some("realtime")),
+            ("openai-insecure-api-key.s3cret, realtime", Some("realtime")),
+            ("openai-insecure-api-key.s3cret", None),
+            ("realtime", None),
+            ("s3cret", None),
+        ] {
+            let headers = HeaderMap::from_iter([(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_str(offered).unwrap())]);
+            let found = beside_token(&Upgrade { path: "/", query: "", headers: &headers });
+            assert_eq!(found.as_ref().map(|name| name.to_str().unwrap()), selected, "{offered}");
+        }
+        assert_eq!(beside_token(&Upgrade { path: "/", query: "", headers: &HeaderMap::new() }), None);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{Heard, Peer, WANTED, admits};
+use super::{Heard, Peer, WANTED, admits, beside_token};
 use crate::{
     dialect::{self, Refused, Upgrade, WebSocketDialect},
     shard::{Reservation, Shard, Shared},
@@ -99,7 +99,8 @@ fn answer(request: &Request<Incoming>, chosen: &Mutex<Option<Chosen>>, shard: &A
             headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
             headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
             headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-            headers.extend(opened.subprotocol.map(|name| (header::SEC_WEBSOCKET_PROTOCOL, name)));
+            let subprotocol = opened.subprotocol.or_else(|| beside_token(&upgrade));
+            headers.extend(subprotocol.map(|name| (header::SEC_WEBSOCKET_PROTOCOL, name)));
             headers.extend(opened.headers);
             response
         }

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::{
     admission::{Admission, Admitted},
-    auth::{WANTED, admits},
+    auth::{WANTED, admits, beside_token},
     carry::ending,
     peer::{Heard, Io, Peer, Silent},
     tls::{ADMIN, SESSIONS, Tls},

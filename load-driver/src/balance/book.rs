@@ -245,6 +245,7 @@ impl Book {
         let mut troubles = |what| self.troubles.remove(&what).unwrap_or_default();
         let (rejected, dropped, retried) = (troubles(Trouble::Rejected), troubles(Trouble::Dropped), troubles(Trouble::Retried));
         let mut balance = Balance {
+            capped: self.capped,
             sessions: if self.capped { self.shares.spread() } else { self.sessions.spread() },
             utilization: self.utilization.spread(),
             target_utilization: Some(self.target).filter(|target| target.is_finite()),

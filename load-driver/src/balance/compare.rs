@@ -176,7 +176,10 @@ pub fn describe(balance: &Balance) -> String {
         row
     };
     let heads = ["", "mean", "cv", "jain", "peak/mean", "min/max", "peak"];
-    let mut out = text::table(&heads, &[row("sessions/cap", "sessions"), row("utilization", "utilization")]);
+    let mut out = text::table(
+        &heads,
+        &[row(if balance.capped { "sessions/cap" } else { "sessions" }, "sessions"), row("utilization", "utilization")],
+    );
     let shares = (0..balance.assigned.len()).filter_map(|n| figure(balance, &format!("share_{n}")));
     let mut shares: Vec<String> = shares.map(|share| format!("{:.1}%", share * 100.0)).collect();
     // As many as a line takes; all are in the summary.

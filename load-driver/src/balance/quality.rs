@@ -30,6 +30,9 @@ pub struct Spread {
 pub struct Balance {
     /// Of `N_i / cap_i` (of `N_i` where not every backend has a cap); none when there never was a session.
     pub sessions: Option<Spread>,
+    /// Every backend had a cap, and `sessions` is over it.
+    #[serde(default)]
+    pub capped: bool,
     /// Of `U_i`; none when no backend says it, or it always was 0.
     pub utilization: Option<Spread>,
     /// Utilization from which a backend counts as overloaded; none where backends have no target, or not one and the same.

@@ -209,8 +209,12 @@ pub fn compare(baseline: &Recorded, current: &Recorded, options: Options) -> Bas
             () if told(&comparison.rows, options) => Status::NoRegression,
             () => Status::Undecided,
         };
-    } else if [baseline, current].iter().any(|run| run.summary.generator.saturation.saturated) {
-        comparison.status = Status::Saturated;
+    } else {
+        // Runs that were not to be compared anyway are that first: exit codes have an order.
+        let saturated = [baseline, current].iter().filter(|run| run.summary.generator.saturation.saturated).count();
+        if comparison.refused.len() == saturated {
+            comparison.status = Status::Saturated;
+        }
     }
     comparison
 }

@@ -188,6 +188,11 @@ fn what_cannot_be_compared_is_refused_and_named() {
         refused(&|run| run.summary.generator.saturation = recorded::Saturation { saturated: true, reasons: vec!["lag".into()] });
     assert_eq!((status, code), (Status::Saturated, 97));
     assert!(why.contains("the generator of the current run was saturated (lag)"), "{why}");
+    let (status, code, why) = refused(&|run| {
+        run.summary.generator.saturation = recorded::Saturation { saturated: true, reasons: vec!["lag".into()] };
+        run.summary.resolved_profile["scenarios"]["talk"]["sessions"] = 50.into();
+    });
+    assert_eq!((status, code), (Status::NotComparable, 104), "the worse of both: {why}");
     for (change, said) in [
         (&(|run: &mut Recorded| run.unfinished = true) as &dyn Fn(&mut Recorded), "not over"),
         (&|run| run.summary.stopped_early = Some("interrupted".into()), "ended early: interrupted"),

@@ -135,7 +135,8 @@ async fn get<T: DeserializeOwned>(client: &mut Client, path: &str) -> Result<Opt
 }
 
 fn wrong_status(client: &Client, path: &str, status: StatusCode) -> CounterError {
-    CounterError::Status { address: client.address().to_owned(), path: path.to_owned(), status: status.as_u16() }
+    let wants = "it wants its admin token; see `connection.admin_token` and --admin-token";
+    CounterError::Status { address: client.address().to_owned(), path: path.to_owned(), status: status.as_u16(), wants }
 }
 
 fn garbage(client: &Client, path: &str, reason: String) -> CounterError {

@@ -152,7 +152,8 @@ impl Resource {
         match client.get(&asked, path, &headers).await? {
             (StatusCode::OK, body) => Ok(body),
             (status, _) => {
-                Err(CounterError::Status { address: client.address().to_owned(), path: path.to_owned(), status: status.as_u16() })
+                let (address, path, status) = (client.address().to_owned(), path.to_owned(), status.as_u16());
+                Err(CounterError::Status { address, path, status, wants: "it wants to know who asks; see `counters.connection`" })
             }
         }
     }

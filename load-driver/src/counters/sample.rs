@@ -62,7 +62,7 @@ pub enum CounterError {
     },
     /// Another status than 200.
     #[error("{address}{path} answered {status}: {}", if *status == 401 {
-        "it wants its admin token; see `connection.admin_token` and --admin-token"
+        wants
     } else {
         "counters are expected there"
     })]
@@ -73,6 +73,8 @@ pub enum CounterError {
         path: String,
         /// Answered.
         status: u16,
+        /// What to do about 401.
+        wants: &'static str,
     },
     /// Not the JSON that is due.
     #[error("{address}{path} sent something that is no counter JSON: {reason}")]

@@ -76,9 +76,12 @@ impl de::Error for DecodeError {
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        let help = match nearest(field, expected.iter().copied()) {
+        // A profile's `defaults` went into its scenarios before.
+        let also = expected.contains(&"scenarios").then_some("defaults");
+        let keys: Vec<&'static str> = expected.iter().copied().chain(also).collect();
+        let help = match nearest(field, keys.iter().copied()) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("the keys here are {}", listed(expected)),
+            None => format!("the keys here are {}", listed(&keys)),
         };
         Self::new(format!("unknown key `{field}`"), Some(help))
     }

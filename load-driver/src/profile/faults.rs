@@ -169,8 +169,14 @@ impl FaultEntry {
         }
         if let Some(every) = self.every {
             c.positive("every", every);
-            if self.duration.is_some_and(|lasts| lasts >= every) {
-                c.error("every", "it begins anew before it is over", "make `every` longer than `duration`");
+            let (takes, key) = match self.kind {
+                FaultName::KillBackend => (Some(self.dead_for.unwrap_or(Span(DEAD_FOR))), "dead_for"),
+                _ => (self.duration, "duration"),
+            };
+            if let Some(takes) = takes.filter(|takes| *takes >= every) {
+                let silent =
+                    if self.has(key) || key == "duration" { String::new() } else { format!(", which is {takes} unless it is said") };
+                c.error("every", "it begins anew before it is over", format!("make `every` longer than `{key}`{silent}"));
             }
         }
         let share = |c: &mut Checker<'_>, key: &str, value: Option<f64>| {

@@ -61,7 +61,6 @@ pub use self::{
     routing::{Policies, ReportSource, Routing},
     scenario::{ExecutorName, Scenario},
     schema::schema,
-    server::KEYS_OF_OTHERS,
     shipped::{SHIPPED, ShippedProfile, shipped, shipped_clip},
     target::{Address, Target},
     threshold::Threshold,

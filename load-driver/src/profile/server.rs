@@ -15,7 +15,7 @@ use super::{
 /// What the run itself says to every backend that it starts.
 const KEYS_OF_THE_RUN: [&str; 4] = ["listen", "admin_listen", "backend_id", "stop_on_stdin_eof"];
 /// What only a server that is started by somebody else may have.
-pub const KEYS_OF_OTHERS: [&str; 10] = [
+const KEYS_OF_OTHERS: [&str; 10] = [
     "tls_listen",
     "tls_cert",
     "tls_key",

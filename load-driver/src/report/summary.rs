@@ -1,6 +1,6 @@
 //! What a run found: the contents of `summary.json`, and what the other sinks show. Latencies in milliseconds.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::{
     compare::{self, BaselineComparison},
     leak::LeakRow,
     ledger::{Confidence, DriftRow, Funnel, GhostAges},
-    plan::{Dialect, EndKind, Fault, FaultName, Protocol},
+    plan::{Dialect, EndKind, Fault, FaultName, Protocol, ScenarioPlan},
     record::Series,
     system::Saturation,
     threshold::ThresholdResult,
@@ -335,12 +335,17 @@ pub struct FaultRow {
 
 impl FaultRow {
     /// Before anything came of it.
-    pub fn planned(fault: &Fault) -> Self {
+    pub fn planned(fault: &Fault, scenarios: &[Arc<ScenarioPlan>]) -> Self {
+        // As the profile calls it.
+        let name = |number: u16| {
+            let named = scenarios.iter().find(|scenario| scenario.number == number);
+            named.map_or_else(|| number.to_string(), |scenario| scenario.name.clone())
+        };
         let target = match (fault.target.backend, fault.target.scenario) {
             (None, None) => "all".to_owned(),
             (Some(backend), None) => format!("backend {backend}"),
-            (None, Some(scenario)) => format!("scenario {scenario}"),
-            (Some(backend), Some(scenario)) => format!("backend {backend}, scenario {scenario}"),
+            (None, Some(scenario)) => format!("scenario {}", name(scenario)),
+            (Some(backend), Some(scenario)) => format!("backend {backend}, scenario {}", name(scenario)),
         };
         Self {
             number: fault.number,
@@ -375,6 +380,7 @@ impl FaultRow {
         match (&self.skipped, self.began_s, &self.without, self.struck) {
             (Some(why), ..) => Some(format!("skipped: {why}")),
             (None, None, ..) => Some("not reached: the run was over before it".to_owned()),
+            (None, Some(_), Some(what), Some(0)) => Some(format!("struck nobody: made without {what}")),
             (None, Some(_), Some(what), _) => Some(format!("made without {what}")),
             (None, Some(_), None, Some(0)) => Some("struck nobody".to_owned()),
             (None, Some(_), None, _) => None,

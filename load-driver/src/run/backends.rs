@@ -17,8 +17,6 @@ use tokio::{
     time::timeout,
 };
 
-use crate::profile::KEYS_OF_OTHERS;
-
 /// A backend that has not said that it listens by then never will.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// After SIGTERM a backend may take so long before it is killed.
@@ -118,6 +116,11 @@ impl Backend {
     }
 }
 
+/// All settings but that of the log, which changes nothing of what a backend does.
+fn is_of_other_servers(variable: &OsStr) -> bool {
+    variable.as_encoded_bytes().starts_with(b"AGENT_SERVER_") && variable != "AGENT_SERVER_LOG"
+}
+
 fn log_file(spec: &BackendSpec, index: usize) -> PathBuf {
     spec.log_dir.join(format!("backend-{index}.log"))
 }
@@ -138,9 +141,10 @@ async fn spawn(
     // `ip netns exec` becomes the backend: it has the process's number.
     let mut words = spec.home.iter().flat_map(|(prefix, _)| prefix).map(OsStr::new).chain([spec.program.as_os_str()]);
     let mut command = Command::new(words.next().unwrap_or(spec.program.as_os_str()));
-    // The run speaks to it plainly, whatever its own environment says of other servers.
-    for setting in KEYS_OF_OTHERS {
-        command.env_remove(format!("AGENT_SERVER_{}", setting.to_uppercase()));
+    // It is what the profile says, whatever the run's own environment says of other servers: a defect, or a limit, that nobody sees in the profile
+    // would look like a fault of the backend's.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_other_servers(name)) {
+        command.env_remove(name);
     }
     let mut child = command
         .args(words)

@@ -148,7 +148,7 @@ async fn begin(job: &Job, mut set: TargetSet, signals: Signals, leftover: Leftov
         worker_of,
         heard: BTreeSet::new(),
         kills,
-        timeline: Timeline::new(&plan.faults),
+        timeline: Timeline::new(&plan.faults, &plan.scenarios),
         under_way: UnderWay::default(),
         draining: BTreeSet::new(),
         dead: VecDeque::new(),

@@ -198,7 +198,11 @@ mod tests {
             target: FaultTarget::default(),
             fraction: 1.0,
         };
-        FaultRow { began_s: began.then_some(at_s as f64), ended_s: ended.then_some((at_s + lasts_s) as f64), ..FaultRow::planned(&fault) }
+        FaultRow {
+            began_s: began.then_some(at_s as f64),
+            ended_s: ended.then_some((at_s + lasts_s) as f64),
+            ..FaultRow::planned(&fault, &[])
+        }
     }
 
     #[test]

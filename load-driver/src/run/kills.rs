@@ -33,6 +33,8 @@ pub(super) struct Kill {
     pub(super) at: Micros,
     /// Whom.
     pub(super) victim: Victim,
+    /// The fault of the timeline that asks for it, which is told what came of it.
+    pub(super) fault: Option<u16>,
 }
 
 /// Whether the sessions of a scenario run in a worker process of their own: it is killed, or stopped.
@@ -53,31 +55,31 @@ fn has(scenario: &ScenarioPlan, kind: EndKind) -> bool {
 ///
 /// `from`: run time that drivers before this one have used up. The plan is without it; the fleet is as the profile says.
 pub(super) fn planned(plan: &Plan, members: &[Member], backends: usize, from: Micros) -> Vec<Kill> {
-    let mut strikes: BTreeMap<(Micros, u8, usize), Duration> = BTreeMap::new();
+    let mut strikes: BTreeMap<(Micros, u8, usize), (Duration, Option<u16>)> = BTreeMap::new();
     for scenario in &plan.scenarios {
         let Some(at) = scenario.kill_at else { continue };
         if has(scenario, EndKind::KillWorker) {
-            strikes.insert((at, 0, usize::from(scenario.number)), Duration::ZERO);
+            strikes.insert((at, 0, usize::from(scenario.number)), (Duration::ZERO, None));
         }
         if has(scenario, EndKind::KillBackend) {
             let struck = scenario.backend.map_or(0..backends, |one| one..one + 1);
-            strikes.extend(struck.map(|index| ((at, 1, index), DEAD_FOR)));
+            strikes.extend(struck.map(|index| ((at, 1, index), (DEAD_FOR, None))));
         }
     }
     for (index, member) in members.iter().enumerate() {
         if let Some((at, dead_for)) = member.killed.filter(|(at, _)| *at >= from) {
-            strikes.insert((Micros(at.0 - from.0), 1, index), dead_for);
+            strikes.insert((Micros(at.0 - from.0), 1, index), (dead_for, None));
         }
     }
     for fault in &plan.faults {
         if let FaultKind::KillBackend { dead_for } = fault.kind {
             let struck = fault.target.backend.map_or(0..backends, |one| one..one + 1);
-            strikes.extend(struck.map(|index| ((fault.at, 1, index), dead_for)));
+            strikes.extend(struck.map(|index| ((fault.at, 1, index), (dead_for, Some(fault.number)))));
         }
     }
-    let kill = |((at, what, number), dead_for): ((Micros, u8, usize), Duration)| {
+    let kill = |((at, what, number), (dead_for, fault)): ((Micros, u8, usize), (Duration, Option<u16>))| {
         let victim = if what == 0 { Victim::Worker { scenario: number as u16 } } else { Victim::Backend { index: number, dead_for } };
-        Kill { at, victim }
+        Kill { at, victim, fault }
     };
     strikes.into_iter().map(kill).collect()
 }
@@ -100,6 +102,7 @@ mod tests {
         let of = |at_s: u64, index, dead_ms| Kill {
             at: Micros(at_s * 1_000_000),
             victim: Victim::Backend { index, dead_for: Duration::from_millis(dead_ms) },
+            fault: None,
         };
         assert_eq!(kills, [of(1, 2, 0), of(3, 0, 900)]);
         assert_eq!(planned(&plan, &members, 3, Micros(2_000_000)), [of(1, 0, 900)], "what is past is not made again");

@@ -144,9 +144,12 @@ fn has_secret_query(text: &str) -> bool {
     secrets_of(text).iter().any(|secret| !secret.is_empty() && !has_variable(secret))
 }
 
+/// YAML for no value.
+const NOTHING: [&str; 5] = ["", "~", "null", "''", "\"\""];
+
 fn sets_a_secret(text: &str) -> bool {
     let Some((path, value)) = text.split_once('=') else { return false };
-    let literal = |name: &str| is_secret_name(name) && !value.trim().is_empty() && !has_variable(value);
+    let literal = |name: &str| is_secret_name(name) && !NOTHING.contains(&value.trim()) && !has_variable(value);
     let steps: Vec<&str> = path.split('.').map(str::trim).collect();
     let of_connection = match steps.strip_prefix(&["counters"]).unwrap_or(&steps) {
         ["connection", "headers" | "query", name] | ["connection", name @ "admin_token"] => literal(name),
@@ -275,6 +278,7 @@ mod tests {
             ("connection={ca: ca.pem, key: own.pem}", false),
             ("connection.key=own.pem", false),
             ("connection.admin_token=hunter2", true),
+            ("connection.admin_token=null", false),
             ("connection.subprotocols.0=openai-insecure-api-key.hunter2", true),
             ("counters.connection.headers.Authorization=hunter2", true),
             ("counters.url=http://a.example/metrics?token=hunter2", true),

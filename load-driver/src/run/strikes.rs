@@ -19,7 +19,12 @@ impl Run {
         let kill = self.kills.remove(0);
         match kill.victim {
             Victim::Worker { scenario } => self.kill_worker(scenario, reporters).await,
-            Victim::Backend { index, dead_for } => self.kill_backend(index, dead_for).await,
+            Victim::Backend { index, dead_for } => {
+                let killed = self.kill_backend(index, dead_for).await;
+                if let Some(fault) = kill.fault {
+                    self.timeline.killed(fault, index, killed);
+                }
+            }
         }
     }
 
@@ -59,27 +64,30 @@ impl Run {
         self.ledger.worker_lost(number, at_us, true);
     }
 
-    pub(super) async fn kill_backend(&mut self, index: usize, dead_for: Duration) {
+    /// Whether there was anybody to be killed.
+    pub(super) async fn kill_backend(&mut self, index: usize, dead_for: Duration) -> bool {
         if self.dead.iter().any(|(dead, _)| *dead == index) {
             // A kill that found nobody proves nothing, and must not look as if it did.
             tracing::error!(
                 "backend {index} was dead already when it was to be killed: kill it later, or let it be dead for a shorter time"
             );
-            return;
+            return false;
         }
-        let Some(backend) = self.set.backends.get_mut(index) else { return };
+        let Some(backend) = self.set.backends.get_mut(index) else { return false };
+        let lived = backend.ended().is_none();
         let at_us = unix_now(&self.clock);
         self.balancing.backend_killed(index, at_us);
         self.ledger.backend_killed(index, &backend.boot_id, at_us);
         if let Some(relay) = &self.set.ground.relay {
             relay.shut(index).await;
         }
-        if let Err(error) = backend.kill().await {
+        if lived && let Err(error) = backend.kill().await {
             tracing::error!("failed to kill backend {index}: {error}");
         }
         let back = Instant::now() + dead_for;
         let place = self.dead.partition_point(|(_, other)| *other <= back);
         self.dead.insert(place, (index, back));
+        lived
     }
 
     pub(super) async fn revive(&mut self) {

@@ -148,8 +148,15 @@ fn body(response: &http::Response<Option<Vec<u8>>>) -> String {
 
 /// What an upgrade's failure is told as.
 pub(super) fn told_of_upgrade(error: &tokio_tungstenite::tungstenite::Error) -> String {
+    use tokio_tungstenite::tungstenite::{
+        Error as WsError,
+        error::{ProtocolError, SubProtocolError},
+    };
     match error {
-        tokio_tungstenite::tungstenite::Error::Http(response) => format!("{}: {}", response.status(), body(response)),
+        WsError::Http(response) => format!("{}: {}", response.status(), body(response)),
+        WsError::Protocol(ProtocolError::SecWebSocketSubProtocolError(SubProtocolError::NoSubProtocol)) => {
+            "the server selected none of the subprotocols offered; offer one that it knows beside a key, such as `realtime`".to_owned()
+        }
         other => chain(other),
     }
 }

@@ -8,7 +8,7 @@ mod network;
 mod process;
 mod storm;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use proto::time::Micros;
 
@@ -18,7 +18,7 @@ use super::{controller::Run, poller::unix_now};
 use crate::{
     engine::event::StormStep,
     ledger::Weather,
-    plan::{Dialect, Fault, FaultKind, Maker, Plan},
+    plan::{Dialect, Fault, FaultKind, Maker, Plan, ScenarioPlan},
     report::summary::FaultRow,
 };
 
@@ -58,13 +58,13 @@ pub(super) struct Timeline {
 
 impl Timeline {
     /// Of the plan's faults, in their order.
-    pub(super) fn new(faults: &[Fault]) -> Self {
+    pub(super) fn new(faults: &[Fault], scenarios: &[Arc<ScenarioPlan>]) -> Self {
         let begin = |(fault, one): (usize, &Fault)| Step { at: one.at, begins: true, fault };
         let end = |(fault, one): (usize, &Fault)| Step { at: one.ends_at(), begins: false, fault };
         let lasting = faults.iter().enumerate().filter(|(_, fault)| !fault.duration.is_zero());
         let mut steps: Vec<Step> = faults.iter().enumerate().map(begin).chain(lasting.map(end)).collect();
         steps.sort_unstable();
-        let rows = faults.iter().map(FaultRow::planned).collect();
+        let rows = faults.iter().map(|fault| FaultRow::planned(fault, scenarios)).collect();
         Self { rows, faults: faults.to_vec(), steps: steps.into(), storms: BTreeMap::new(), upsets: BTreeMap::new() }
     }
 
@@ -110,6 +110,15 @@ impl Timeline {
             // A shard is in time where the controller may be late, or over before it looks.
             row.began_s.get_or_insert(row.planned_s);
             row.struck = Some(row.struck.unwrap_or(0) + sessions);
+        }
+    }
+
+    /// A kill was made, or found that this backend was dead already.
+    pub(super) fn killed(&mut self, fault: u16, backend: usize, lived: bool) {
+        self.struck(fault, u64::from(lived));
+        if !lived && let Some(row) = self.rows.get_mut(usize::from(fault)) {
+            let before = row.without.take().map(|before| format!("{before}; ")).unwrap_or_default();
+            row.without = Some(format!("{before}backend {backend}, which was dead already"));
         }
     }
 
@@ -284,7 +293,7 @@ mod tests {
 
     #[test]
     fn steps_come_in_order_of_time_and_none_is_forgotten() {
-        let mut timeline = Timeline::new(&[fault(0, 1, 5), fault(1, 6, 0), fault(2, 2, 1)]);
+        let mut timeline = Timeline::new(&[fault(0, 1, 5), fault(1, 6, 0), fault(2, 2, 1)], &[]);
         let mut seen = Vec::new();
         for second in 0..8 {
             while let Some((fault, begins)) = timeline.due(Micros(second * 1_000_000)) {
@@ -303,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_a_shard_struck_was_made_whoever_tells_first() {
-        let mut timeline = Timeline::new(&[fault(0, 1, 0), fault(1, 2, 0)]);
+        let mut timeline = Timeline::new(&[fault(0, 1, 0), fault(1, 2, 0)], &[]);
         timeline.struck(0, 3);
         timeline.began(0, Micros(1_500_000), Begun::Made(Some(0)));
         timeline.struck(0, 4);
@@ -313,8 +322,27 @@ mod tests {
     }
 
     #[test]
+    fn a_kill_that_finds_its_target_dead_struck_nobody_and_says_so() {
+        let mut timeline = Timeline::new(&[fault(0, 1, 0), fault(1, 2, 0)], &[]);
+        // Kill and row have their time in the same moment: either may come first.
+        timeline.killed(0, 2, true);
+        for number in [0, 1] {
+            timeline.began(number, Micros(2_000_000), Begun::Made(Some(0)));
+        }
+        timeline.killed(1, 2, false);
+        let rows = timeline.rows();
+        assert_eq!((rows[0].struck, rows[0].not_made()), (Some(1), None));
+        assert_eq!(rows[1].struck, Some(0));
+        assert_eq!(rows[1].not_made().as_deref(), Some("struck nobody: made without backend 2, which was dead already"));
+        timeline.killed(0, 1, false);
+        timeline.killed(0, 0, false);
+        let all = timeline.rows()[0].not_made();
+        assert_eq!(all.as_deref(), Some("made without backend 1, which was dead already; backend 0, which was dead already"));
+    }
+
+    #[test]
     fn what_is_skipped_says_why_and_does_not_end() {
-        let mut timeline = Timeline::new(&[fault(0, 1, 5)]);
+        let mut timeline = Timeline::new(&[fault(0, 1, 5)], &[]);
         assert!(timeline.due(Micros(999_999)).is_none());
         let (one, begins) = timeline.due(Micros(1_000_000)).unwrap();
         assert!(begins);

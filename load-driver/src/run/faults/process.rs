@@ -36,8 +36,8 @@ impl Drop for UnderWay {
 pub(super) fn begin(run: &mut Run, fault: &Fault) -> Begun {
     match fault.kind {
         FaultKind::Stop => stop(run, fault),
-        // The kill itself is one of the run's planned kills.
-        FaultKind::KillBackend { .. } => Begun::Made(Some(struck(run, fault).len() as u64)),
+        // The kills themselves are among the run's planned ones, and tell whom they struck.
+        FaultKind::KillBackend { .. } => Begun::Made(Some(0)),
         FaultKind::Drain => drain(run, fault),
         FaultKind::Cpu { cores } => squeeze(run, fault, cores),
         FaultKind::Churn { rate } => churn(run, fault, rate),
