@@ -78,7 +78,7 @@ impl Secrets {
         match error {
             E::Refused { address } => E::Refused { address: brief(address) },
             E::Broken { address, reason } => E::Broken { address: brief(address), reason: brief(reason) },
-            E::Status { address, path, status } => E::Status { address: brief(address), path: brief(path), status },
+            E::Status { address, path, status, wants } => E::Status { address: brief(address), path: brief(path), status, wants },
             E::Garbage { address, path, reason } => E::Garbage { address: brief(address), path: brief(path), reason: brief(reason) },
             E::TooLarge { address, path, limit } => E::TooLarge { address: brief(address), path: brief(path), limit },
             E::Timeout { address, ms } => E::Timeout { address: brief(address), ms },

@@ -19,7 +19,6 @@ use crate::plan::EndKind;
 
 /// Sums over the last looks.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "facts of a verdict that vary on their own")]
 pub(super) struct Last {
     pub(super) ghosts: u64,
     pub(super) ghost_names: Names,

@@ -207,7 +207,7 @@ impl Run {
         }
         // Silent sockets were kept until the backends had found them.
         self.close_engines();
-        finish::conclude(self, over_at, reporters).await
+        Box::pin(finish::conclude(self, over_at, reporters)).await
     }
 
     async fn next(&mut self, seconds: &mut Interval) -> Happening {
