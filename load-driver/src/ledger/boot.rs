@@ -321,7 +321,8 @@ impl Boot {
             boot_id: snapshot.boot_id.clone(),
             ours_alone,
             base,
-            refused_before: if first { 0 } else { book.tally.refusals(Some(sample.backend)).sure },
+            // One that was killed before anybody had looked at it may have refused as well.
+            refused_before: if first && book.kills_us().is_empty() { 0 } else { book.tally.refusals(Some(sample.backend)).sure },
             samples: 0,
             waiting: None,
             last: None,

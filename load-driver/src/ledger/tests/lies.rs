@@ -90,6 +90,19 @@ fn refusals_that_are_not_counted_or_made_up_are_miscounted() {
 }
 
 #[test]
+fn refusals_of_a_process_that_nobody_saw_are_not_asked_of_the_next_one() {
+    let early = |spec: &Spec| spec.start_ms < 300;
+    let specs: Vec<_> = mix(100)
+        .into_iter()
+        .map(|spec| Spec { start_ms: if spec.start_ms < 700 { 100 } else { 1_000 + spec.start_ms }, ..spec })
+        .map(|spec| if early(&spec) { Spec { fate: Fate::Rejected, delay_ms: 0, ..spec } } else { spec })
+        .collect();
+    assert!(specs.iter().any(early));
+    let ran = World { blind: Some((0, 400)), kill_backend: Some((400, true)), ..World::of(specs) }.run();
+    assert_eq!(names(&ran.verdict), []);
+}
+
+#[test]
 fn a_list_without_those_that_are_counted_hides_nothing() {
     let hidden = |sample: &mut CounterSample| sample.sessions = sample.sessions.take().map(|_| Vec::new());
     let ran = World { defect: Some((Defect::Resurrect, 0.5)), ..shared(hidden) }.run();
