@@ -371,7 +371,7 @@ pub(super) fn beyond_losses(ledger: &Ledger, out: &mut Last) {
 }
 
 /// Watched targets that never answered, boots that only sessions told of, and sessions that nobody answers for.
-pub(super) fn unseen(ledger: &Ledger, out: &mut Last) {
+pub(super) fn unanswered(ledger: &Ledger, out: &mut Last) {
     // Sums name no backend, and need none.
     let named = ledger.config.backends.iter().any(|backend| backend.watched);
     for fault in ledger.book.ids.faults().into_iter().filter(|_| named) {

@@ -166,7 +166,7 @@ pub(super) fn reach(ledger: &mut Ledger) -> Verdict {
             look(ledger, boot, &mut last);
         }
     }
-    look::unseen(ledger, &mut last);
+    look::unanswered(ledger, &mut last);
     beyond_losses(ledger, &mut last);
     refused::judge(ledger, &mut last);
     totals::conclude(ledger, &mut last);

@@ -49,6 +49,20 @@ impl Story {
         Self { ledger, now: 0, boot: "1", nameless: false, counts: Counts::default(), told: 0 }
     }
 
+    /// Of a process that has counted nothing yet, and tells of everything.
+    fn from_zero() -> Self {
+        let mut story = Self::of(everything());
+        (story.counts.started, story.counts.ended) = (Some(0), Some(0));
+        story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+        story
+    }
+
+    /// It has counted so many ends, all of them so.
+    fn has_ended(&mut self, outcome: Outcome, ends: u64) {
+        self.counts.ended = Some(ends);
+        self.counts.outcomes.insert(outcome, ends);
+    }
+
     fn say(&mut self, index: u64, event: LedgerEvent) {
         let at_us = T0 + self.now * MS;
         self.ledger.entries(SOURCE, vec![LedgerEntry { index: PlanIndex(index), at_us, event }], at_us);

@@ -20,8 +20,7 @@ fn refusals_are_held_against_what_the_driver_was_refused() {
         story.counts.started = Some(10);
         story.pass(3_000, 10, 0);
         story.end(0..10);
-        story.counts.ended = Some(ended);
-        story.counts.outcomes.insert(Outcome::Cancelled, ended);
+        story.has_ended(Outcome::Cancelled, ended);
         story.counts.rejected = Some(70 + rejected);
         story.pass(15_000, active, 0);
         found(&story.close())
@@ -95,9 +94,7 @@ fn ends_tell_a_double_decrement_and_a_wrong_outcome() {
 #[test]
 fn a_gauge_that_flaps_is_found() {
     let story = |wrong: i64, every: u64| {
-        let mut story = Story::of(everything());
-        (story.counts.started, story.counts.ended) = (Some(0), Some(0));
-        story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+        let mut story = Story::from_zero();
         story.pass(1_000, 0, 0);
         story.begin(0..10);
         story.counts.started = Some(10);
@@ -105,8 +102,7 @@ fn a_gauge_that_flaps_is_found() {
             story.pass(100, if n % every == 0 { 10 + wrong } else { 10 }, 0);
         }
         story.end(0..10);
-        story.counts.ended = Some(10);
-        story.counts.outcomes.insert(Outcome::Cancelled, 10);
+        story.has_ended(Outcome::Cancelled, 10);
         story.pass(15_000, 0, 0);
         found(&story.close())
     };
@@ -121,9 +117,7 @@ fn a_gauge_that_flaps_is_found() {
 #[test]
 fn who_is_slow_to_answer_is_seen_all_the_same() {
     let story = |late_ms: u64| {
-        let mut story = Story::of(everything());
-        (story.counts.started, story.counts.ended) = (Some(0), Some(0));
-        story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+        let mut story = Story::from_zero();
         let pass = |story: &mut Story, ms: u64, active: i64| {
             for _ in 0..ms / 700 {
                 story.now += 700;
@@ -139,8 +133,7 @@ fn who_is_slow_to_answer_is_seen_all_the_same() {
         pass(&mut story, 7_000, 10);
         story.end(0..10);
         pass(&mut story, late_ms, 10);
-        story.counts.ended = Some(10);
-        story.counts.outcomes.insert(Outcome::Cancelled, 10);
+        story.has_ended(Outcome::Cancelled, 10);
         pass(&mut story, 40_000, 0);
         story.ledger.source_done(SOURCE);
         assert!(story.ledger.settled(T0 + story.now * MS));
@@ -179,9 +172,7 @@ fn a_cached_page_of_a_killed_process_is_no_ghost() {
 #[test]
 fn what_was_hardly_ever_read_is_unverified() {
     let story = |blind_ms: u64| {
-        let mut story = Story::of(everything());
-        (story.counts.started, story.counts.ended) = (Some(0), Some(0));
-        story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+        let mut story = Story::from_zero();
         story.pass(1_000, 0, 0);
         story.begin(0..10);
         story.counts.started = Some(10);
@@ -192,8 +183,7 @@ fn what_was_hardly_ever_read_is_unverified() {
             story.ledger.totals_gap(0, T0 + story.now * MS, "NaN");
         }
         story.end(0..10);
-        story.counts.ended = Some(10);
-        story.counts.outcomes.insert(Outcome::Cancelled, 10);
+        story.has_ended(Outcome::Cancelled, 10);
         story.pass(15_000, 0, 0);
         story.close()
     };
@@ -249,16 +239,13 @@ fn a_slight_delay_on_purpose_excuses_no_count() {
 #[test]
 fn lost_sessions_are_no_goodbyes() {
     let story = |counted_as: Outcome| {
-        let mut story = Story::of(everything());
-        (story.counts.started, story.counts.ended) = (Some(0), Some(0));
-        story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+        let mut story = Story::from_zero();
         story.pass(1_000, 0, 0);
         story.begin(0..10);
         story.counts.started = Some(10);
         story.pass(3_000, 10, 0);
         story.end_as(0..10, Finish::Lost(FailureCause::Reset));
-        story.counts.ended = Some(10);
-        story.counts.outcomes.insert(counted_as, 10);
+        story.has_ended(counted_as, 10);
         story.pass(15_000, 0, 0);
         found(&story.close())
     };

@@ -157,16 +157,13 @@ fn what_was_wrong_before_a_last_kill_stays_wrong() {
 #[test]
 fn outcomes_that_a_killed_process_had_wrong_stay_wrong() {
     let story = |counted_as: Outcome, back: bool| {
-        let mut story = Story::of(everything());
-        (story.counts.started, story.counts.ended) = (Some(0), Some(0));
-        story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
+        let mut story = Story::from_zero();
         story.pass(1_000, 0, 0);
         story.begin(0..10);
         story.counts.started = Some(10);
         story.pass(3_000, 10, 0);
         story.end_as(0..4, Finish::Goodbye(Outcome::Completed));
-        story.counts.ended = Some(4);
-        story.counts.outcomes.insert(counted_as, 4);
+        story.has_ended(counted_as, 4);
         story.pass(3_000, 6, 0);
         // Some end in order right before the kill: no look can have shown that.
         story.end_as(4..6, Finish::Goodbye(Outcome::Completed));
