@@ -140,7 +140,7 @@ impl Finding {
 }
 
 /// A bounded list of names and how many there were.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     /// The first few.
     pub listed: Vec<String>,

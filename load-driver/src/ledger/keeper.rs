@@ -153,9 +153,9 @@ impl Ledger {
         self.advance();
     }
 
-    /// A fault of the network on the way to this backend begins. Call it before the fault is made.
+    /// A fault of the network on the way to this backend began at this time. Call it before anything that may follow from it; again is no harm.
     pub fn network_fault(&mut self, backend: usize, fault: u16, from_us: u64, weather: Weather) {
-        if let Some(watch) = self.watches.get_mut(backend) {
+        if let Some(watch) = self.watches.get_mut(backend).filter(|watch| !watch.disturbances.lasts(fault)) {
             watch.disturbances.begin(fault, from_us, weather);
         }
         for totals in self.totals.iter_mut().filter(|totals| totals.config.backend.is_none_or(|at| at == backend)) {

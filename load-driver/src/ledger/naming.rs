@@ -126,9 +126,11 @@ fn subtracted_too_often(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         out.push(Finding::new(DefectName::DoubleDecrement, last.doubles, text));
     }
     if records.empties > 0 {
-        let on_reject = records.empties <= last.rejected;
+        // A process that was killed need not have shown all that it refused.
+        let rejected = last.rejected.max(ledger.book.tally.refusals(None).possible);
+        let on_reject = records.empties <= rejected;
         let name = if on_reject { DefectName::DecrementOnReject } else { DefectName::FalseCapacity };
-        let text = format!("{} ends were subtracted without a session, {} sessions were rejected", records.empties, last.rejected);
+        let text = format!("{} ends were subtracted without a session, {rejected} sessions were rejected", records.empties);
         out.push(Finding::new(name, records.empties, text));
     }
     if last.lost > 0 {

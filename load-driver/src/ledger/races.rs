@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use proto::frame::Outcome;
+use serde::{Deserialize, Serialize};
 
 use super::{finding::Names, look::Last, reconcile::Faults, session::Session};
 
@@ -18,17 +19,17 @@ const ONE_IN: u64 = 20;
 const AGE_US: u64 = 100_000;
 
 /// By backend.
-#[derive(Debug, Default)]
-pub(super) struct Races(BTreeMap<usize, Ends>);
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Races(BTreeMap<usize, Ends>);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Ends {
     /// All sessions that were cut and have an end record.
     cut: u64,
     /// Of those: as if the backend had ended them in that moment.
     crossed: u64,
-    /// By scenario and age.
-    ages: BTreeMap<(u16, u64), u64>,
+    /// By scenario, and by age in steps of [`AGE_US`].
+    ages: BTreeMap<u16, BTreeMap<u64, u64>>,
     /// Under another outcome than the cut's.
     wrong: Names,
     pairs: BTreeMap<String, u64>,
@@ -47,7 +48,7 @@ impl Races {
         let ends = self.0.entry(backend).or_default();
         ends.crossed += 1;
         let (from_us, to_us) = (session.accepted.as_ref().map_or(0, |a| a.at_us), session.record.map_or(0, |record| record.at_us));
-        *ends.ages.entry((session.scenario, to_us.saturating_sub(from_us) / AGE_US)).or_default() += 1;
+        *ends.ages.entry(session.scenario).or_default().entry(to_us.saturating_sub(from_us) / AGE_US).or_default() += 1;
         match expected {
             Some(expected) => {
                 ends.wrong.push(session.name());
@@ -71,13 +72,9 @@ impl Ends {
 
     /// Three in four had the same age as the others of their scenario.
     fn at_one_age(&self) -> bool {
-        let mut most: BTreeMap<u16, u64> = BTreeMap::new();
-        for &(scenario, age) in self.ages.keys() {
-            let near: u64 = self.ages.range((scenario, age)..=(scenario, age.saturating_add(2))).map(|(_, n)| *n).sum();
-            let most = most.entry(scenario).or_default();
-            *most = near.max(*most);
-        }
-        4 * most.values().sum::<u64>() >= 3 * self.crossed
+        let near = |ages: &BTreeMap<u64, u64>, age: u64| ages.range(age..=age.saturating_add(2)).map(|(_, n)| *n).sum::<u64>();
+        let most = |ages: &BTreeMap<u64, u64>| ages.keys().map(|age| near(ages, *age)).max().unwrap_or(0);
+        4 * self.ages.values().map(most).sum::<u64>() >= 3 * self.crossed
     }
 }
 

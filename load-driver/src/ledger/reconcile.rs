@@ -565,8 +565,8 @@ pub fn settle(
         faults.late.push(session.name());
         faults.latest_us = faults.latest_us.max(took);
     }
-    let early_us = watch.acted_us(stood.spans(), record.at_us, session.lives_until_us());
-    let early = early_us > early_limit_us(session, over, config) && !session.was_deaf(record.at_us, config.grace_us);
+    let heard_us = session.heard_from_us(record.at_us, config.grace_us);
+    let early = watch.acted_us(stood.spans(), heard_us, session.lives_until_us()) > early_limit_us(session, over, config);
     if early {
         faults.early.push(session.name());
     }

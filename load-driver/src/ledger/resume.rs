@@ -9,7 +9,9 @@ use super::{
     funnel::Funnels,
     keeper::Ledger,
     look::{Last, look},
-    naming, reconcile,
+    naming,
+    races::Races,
+    reconcile,
     truth::DriftSum,
 };
 use crate::counters::{CounterSample, Counts, TotalsSample};
@@ -23,6 +25,9 @@ pub struct Carried {
     pub convergence: Vec<StoredRow>,
     /// How far they were off.
     pub drift: DriftSum,
+    /// Ends of the backends' own that crossed cuts of the driver's: chance or not, only all of them together tell.
+    #[serde(default)]
+    pub races: Races,
 }
 
 /// Where a backend stood, in totals: enough to hold what it counts later against it.
@@ -99,12 +104,18 @@ impl Ledger {
         self.book.resume(carried.funnels.clone());
         self.convergence.resume(&carried.convergence);
         self.drift_before = carried.drift;
+        self.faults.races = carried.races.clone();
         self
     }
 
     /// What the next segment would go on from.
     pub fn carried(&self) -> Carried {
-        Carried { funnels: self.funnels().clone(), convergence: self.convergence_so_far().stored(), drift: self.drift_sum() }
+        Carried {
+            funnels: self.funnels().clone(),
+            convergence: self.convergence_so_far().stored(),
+            drift: self.drift_sum(),
+            races: self.faults.races.clone(),
+        }
     }
 
     /// The backends' living processes.

@@ -180,6 +180,12 @@ impl Session {
         self.deaf.is_some_and(|(from_us, to_us)| (from_us.saturating_sub(slack_us)..=to_us.saturating_add(slack_us)).contains(&at_us))
     }
 
+    /// From here on the driver can have known of an end at this time.
+    pub fn heard_from_us(&self, at_us: u64, slack_us: u64) -> u64 {
+        let deaf = self.deaf.filter(|_| self.was_deaf(at_us, slack_us));
+        deaf.map_or(at_us, |(_, to_us)| at_us.max(to_us.saturating_add(slack_us)))
+    }
+
     /// The backend ended it, or was left to end it, by a timeout.
     pub fn timed_out(&self) -> bool {
         matches!(

@@ -5,7 +5,7 @@ use proto::frame::Outcome;
 use super::{
     boot::{Boot, Watch},
     config::LedgerConfig,
-    entry::Finish,
+    entry::{FailureCause, Finish},
     session::{How, Record, Session},
     standstill::Standstills,
 };
@@ -40,6 +40,11 @@ pub(super) fn judge(session: &Session, (boot, watch): (&Boot, &Watch), stood: &S
         How::Finished(Finish::Goodbye(outcome) | Finish::ByServer(outcome)) if record.outcome == Some(outcome) => return Judged::Right,
         How::Finished(Finish::Goodbye(outcome) | Finish::ByServer(outcome)) => return Judged::Wrong(outcome.name().to_owned()),
         How::Finished(Finish::Forced(kind)) => kind,
+        // A killed worker may have said goodbye and not told of it, and one that was forced to end in order may not have heard the answer; nobody else said one.
+        How::Finished(Finish::Lost(cause)) if record.outcome == Some(Outcome::Completed) => {
+            let unsaid = cause != FailureCause::WorkerLost && session.forced.is_none();
+            return if unsaid { Judged::Wrong("an end without a goodbye".to_owned()) } else { Judged::Right };
+        }
         How::Finished(Finish::Lost(_)) | How::Failed(_) => return Judged::Right,
     };
     let Some(cut) = outcomes_of(kind, session.through_front()) else { return Judged::Right };

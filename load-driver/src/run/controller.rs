@@ -258,8 +258,8 @@ impl Run {
 
     pub(super) fn look(&mut self, look: Look) {
         self.balancing.look(&look);
+        self.tell_of_strikes();
         if let Look::Sample(sample) = &look {
-            self.tell_of_strikes();
             for index in self.voice.sample(sample) {
                 self.ledger.lives_on(index);
             }
@@ -283,6 +283,7 @@ impl Run {
         self.heard.insert(worker);
         match event {
             EngineEvent::Ledger { shard, entries, complete_to_us } => {
+                self.tell_of_strikes();
                 self.balancing.entries(source(shard), &entries, complete_to_us);
                 self.voice.entries(&entries);
                 self.ledger.entries(source(shard), entries, complete_to_us);

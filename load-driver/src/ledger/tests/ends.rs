@@ -12,7 +12,8 @@ use super::{
 use crate::{
     counters::CounterSample,
     ledger::{
-        BackendConfig, DefectName, FailureCause, Finish, Judgement, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId, Verdict,
+        BackendConfig, Carried, DefectName, FailureCause, Finish, Judgement, Ledger, LedgerConfig, LedgerEntry, LedgerEvent, SourceId,
+        Verdict,
     },
     plan::{EndKind, Expect, Protocol},
 };
@@ -109,10 +110,15 @@ fn sample(now: u64, all: &[One], setting: &Setting) -> CounterSample {
 }
 
 fn told(all: &[One], setting: &Setting) -> Verdict {
+    ledger_of(all, setting, &Carried::default()).verdict()
+}
+
+/// Of a run, or a part of one, in which nothing is left to see.
+fn ledger_of(all: &[One], setting: &Setting, carried: &Carried) -> Ledger {
     let mut config = LedgerConfig::new("run", T0, vec![BackendConfig { watched: true, fresh: true }]);
     config.settle_us = 3_000 * MS;
     config.scenarios = vec![setting.expect];
-    let mut ledger = Ledger::new(config);
+    let mut ledger = Ledger::new(config).continuing(carried);
     ledger.open(SOURCE, T0);
     let mut steps: Vec<(u64, u64, LedgerEvent)> = Vec::new();
     for (i, one) in all.iter().enumerate() {
@@ -145,7 +151,7 @@ fn told(all: &[One], setting: &Setting) -> Verdict {
         }
         ledger.sample(sample(at(ms), all, setting));
         if ledger.settled(at(ms)) {
-            return ledger.verdict();
+            return ledger;
         }
     }
     panic!("never settled")
@@ -258,6 +264,38 @@ fn an_end_in_order_or_by_a_cut_was_not_long_before() {
     }
     // A connection may take longer to break.
     assert_eq!(one(Finish::Lost(FailureCause::Reset), 2_200, Outcome::TimedOut), []);
+}
+
+/// A driver that is killed now and then makes no chance of what happens all the time.
+#[test]
+fn what_crosses_cuts_is_counted_over_all_parts_of_a_run() {
+    let few = counted(3, 40, Outcome::TimedOut, 4);
+    assert_eq!(found(&few), []);
+    let checkpoint = serde_json::to_string(&ledger_of(&few, &Setting::default(), &Carried::default()).carried()).expect("plain data");
+    let carried: Carried = serde_json::from_str(&checkpoint).expect("its own");
+    let resumed = |all: &[One]| names(&ledger_of(all, &Setting::default(), &carried).verdict());
+    assert_eq!(resumed(&cuts(40)), []);
+    assert_eq!(resumed(&few), [(DefectName::WrongOutcome, 6)]);
+}
+
+/// Completed takes a goodbye.
+#[test]
+fn a_session_that_broke_did_not_complete() {
+    let broke = |cause, beside| {
+        let mut all = cuts(20);
+        all[7].over.1 = Finish::Lost(cause);
+        all[7].counted.1 = Outcome::Completed;
+        all[7].beside = beside;
+        found(&all)
+    };
+    let wrong = [(DefectName::WrongOutcome, 1)];
+    assert_eq!(broke(FailureCause::Reset, None), wrong);
+    assert_eq!(broke(FailureCause::Eof, None), wrong);
+    // It said goodbye, and the answer was lost.
+    let goodbye = (cuts(20)[7].over.0 - 10, LedgerEvent::Forced { kind: EndKind::Graceful });
+    assert_eq!(broke(FailureCause::Reset, Some(goodbye)), []);
+    // A killed worker may have said it.
+    assert_eq!(broke(FailureCause::WorkerLost, None), []);
 }
 
 /// Tells every end twice, the second time under another name.

@@ -246,6 +246,7 @@ fn an_end_that_came_while_the_driver_did_not_read_is_none_too_early() {
     };
     assert_eq!(found(5_000, 20_300), []);
     assert_eq!(found(30_000, 40_000), [DefectName::FalseCapacity], "it read again");
+    assert_eq!(found(5_000, 40_000), [DefectName::FalseCapacity], "it read again for long, and heard nothing");
     assert_eq!(found(26_000, 20_300), [DefectName::LateDecrement]);
 }
 

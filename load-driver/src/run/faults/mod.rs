@@ -177,6 +177,7 @@ impl Run {
     pub(super) async fn fault(&mut self) {
         while let Some((fault, begins)) = self.timeline.due(self.clock.now()) {
             if begins {
+                // Before it is made: nothing that follows from it can be older.
                 let from_us = unix_now(&self.clock);
                 let begun = match fault.kind.name().maker() {
                     Maker::Shards => self.struck_by_shards(&fault),
@@ -205,7 +206,8 @@ impl Run {
         self.tell_of_strikes();
     }
 
-    /// Whom the faults under way have struck by now: to be told before any word of a caller, or of a backend, that may come of it.
+    /// Whom the faults under way have struck by now: to be told before any word of a caller, or of a backend, that may come of it. Who was not struck has no
+    /// excuse.
     pub(super) fn tell_of_strikes(&mut self) {
         let upsets = std::mem::take(&mut self.timeline.upsets);
         for (number, (fault, from_us, weather)) in &upsets {
@@ -223,6 +225,9 @@ impl Run {
             let struck: Vec<usize> = network::struck(self, fault).into_iter().filter(is_struck).collect();
             for backend in struck {
                 self.voice.disturb(backend, *number, *from_us, *weather);
+                if network::weather(fault.kind).is_some() {
+                    self.ledger.network_fault(backend, *number, *from_us, *weather);
+                }
             }
         }
         self.timeline.upsets = upsets;

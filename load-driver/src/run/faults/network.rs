@@ -14,27 +14,16 @@ pub(super) fn begin(run: &mut Run, fault: &Fault) -> Begun {
     if let Some(why) = run.set.ground.missing.get(&fault.kind.name()) {
         return Begun::Skipped(why.clone());
     }
-    let backends = struck(run, fault);
-    // Before it is made: nothing that follows from it can be older.
-    let from_us = unix_now(&run.clock);
-    if let Some(weather) = weather(fault.kind) {
-        for index in &backends {
-            run.ledger.network_fault(*index, fault.number, from_us, weather);
-        }
-    }
     let made = match fault.kind.name().maker() {
         Maker::Relay => match &run.set.ground.relay {
             Some(relay) => Ok(relay.begin(fault)),
             None => Err("there is no relay".to_owned()),
         },
-        _ => in_namespaces(run, fault, &backends),
+        _ => in_namespaces(run, fault, &struck(run, fault)),
     };
     match made {
         Ok(connections) => Begun::Made(Some(connections)),
-        Err(why) => {
-            calm(run, fault);
-            Begun::Skipped(why)
-        }
+        Err(why) => Begun::Skipped(why),
     }
 }
 
