@@ -133,7 +133,7 @@ fn a_late_decrement_comes_when_it_is_due() {
     assert_eq!(backend.active(), 2);
     backend.pass(Duration::from_micros(1));
     assert_eq!((backend.active(), backend.sessions.listed(), backend.strikes("late_decrement")), (0, 0, 2));
-    let late: Vec<_> = backend.sessions.ends(2, 10).ends.iter().map(|end| (end.client_ref.to_string(), end.at_us)).collect();
+    let late: Vec<_> = backend.sessions.ends(2, 10).ends.iter().map(|end| (end.client_ref.clone(), end.at_us)).collect();
     assert_eq!(late, [("c-0".to_owned(), 6_000_000), ("c-2".to_owned(), 6_000_000)]);
     assert_eq!(backend.sessions.snapshot().late_ends, 0);
 }

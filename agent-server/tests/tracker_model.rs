@@ -186,7 +186,7 @@ impl Pair {
         }
         assert_eq!(after, self.sessions.next_end());
         assert!(seen.iter().zip(0..).all(|(row, seq)| row.seq == seq));
-        let logged: Vec<_> = seen.iter().map(|row| (row.client_ref.to_string(), row.outcome)).collect();
+        let logged: Vec<_> = seen.iter().map(|row| (row.client_ref.clone(), row.outcome)).collect();
         assert_eq!(logged, self.model.log.iter().map(|&(i, outcome)| (format!("c-{i}"), outcome)).collect::<Vec<_>>());
     }
 }

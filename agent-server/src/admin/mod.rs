@@ -226,7 +226,7 @@ async fn ends(State(admin): State<Admin>, Query(query): Query<EndsQuery>) -> Jso
     let ends = page.ends.into_iter().map(|row| EndRecord {
         seq: row.seq,
         session_id: row.session_id,
-        client_ref: row.client_ref.to_string(),
+        client_ref: row.client_ref,
         outcome: row.outcome.name().to_owned(),
         at_us: row.at_us,
     });

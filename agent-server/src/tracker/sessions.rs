@@ -178,7 +178,7 @@ impl Sessions {
         let counted = self.tracker.end(&entry.seat, outcome);
         if counted {
             self.registry.remove(entry);
-            self.ends.push(Some(entry.number()), Arc::clone(entry.client_ref()), outcome, at_us);
+            self.ends.push(Some(entry.number()), entry.client_ref(), outcome, at_us);
         }
         counted
     }
@@ -186,13 +186,13 @@ impl Sessions {
     /// Counts and logs a second end of a session that was in `phase`. Only defects made on purpose call this.
     pub fn count_false_end(&self, entry: &Entry, phase: Phase, outcome: Outcome) {
         self.tracker.count_false_end(entry.seat.home(), phase, outcome);
-        self.ends.push(Some(entry.number()), Arc::clone(entry.client_ref()), outcome, self.unix_us());
+        self.ends.push(Some(entry.number()), entry.client_ref(), outcome, self.unix_us());
     }
 
     /// Counts and logs an end for a start that was refused. Only defects made on purpose call this.
     pub fn count_false_end_of_refused(&self, client_ref: &str, outcome: Outcome) {
         self.tracker.count_false_end(home(), Phase::Listening, outcome);
-        self.ends.push(None, client_ref.into(), outcome, self.unix_us());
+        self.ends.push(None, client_ref, outcome, self.unix_us());
     }
 
     /// Counts and lists a session that has ended as one that lives, for ever. Only defects made on purpose call this.
