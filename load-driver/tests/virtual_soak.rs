@@ -496,7 +496,7 @@ impl World {
             ends.extend(page.ends.into_iter().map(|row| EndRecord {
                 seq: row.seq,
                 session_id: row.session_id,
-                client_ref: row.client_ref.to_string(),
+                client_ref: row.client_ref.clone(),
                 outcome: row.outcome.name().to_owned(),
                 at_us: row.at_us,
             }));

@@ -120,8 +120,9 @@ def action(program):
             check("scenarios.talk" in log and "::warning title=load-driver::the run cannot be compared" in log, f"and says so: {log}")
             check(results(folder, outputs)[1].get("comparison") is None, "such a run claims no comparison")
         for wrong in [{"profile": "none.yaml"}, {"tolerance": "much"}, {"args": "--no-such-flag"}]:
-            code, log, _, _ = runner.run(folder, ("push", main), **changed | wrong)
+            code, log, _, page = runner.run(folder, ("push", main), **changed | wrong)
             check(code == 104 and "::warning" not in log, f"what is wrong otherwise stays wrong: {log}")
+            check("::error title=load-driver::it refused to run" in log and "refused to run" in page, f"a refusal is marked: {log}")
         code, log, _, _ = runner.run(folder, ("push", main), **changed | {"args": changed["args"] + " --set thresholds.turn_response=['p(50)<1']"})
         check(code == 99, f"and a bad run is no baseline: {log}")
         # Nothing but the same load can be worse: the default branch stays red until somebody says that it is meant.

@@ -48,6 +48,13 @@ if [ "$code" -eq 104 ] && [ ${#baseline[@]} -gt 0 ] && [ -z "$(ls -A "$mine")" ]
         warn "the run cannot be compared with the baseline (its log says why): it is compared with nothing, and starts a new baseline if it passes"
     fi
 fi
+# What never began has no results, and so no page and no marks of its own.
+if [ "$code" -eq 104 ] && [ -z "$(ls -A "$mine")" ]; then
+    echo "::error title=load-driver::it refused to run \`$(printf '%s' "$INPUT_PROFILE" | tr -cd '[:alnum:]._/-')\` (104): the log of this step says why"
+    if [ -n "${GITHUB_STEP_SUMMARY:-}" ]; then
+        echo "**load-driver refused to run** (exit code 104): the log of the step says why." >> "$GITHUB_STEP_SUMMARY"
+    fi
+fi
 for folder in "$mine"/*/; do
     if [ -d "$folder" ]; then
         echo "results=${folder%/}" >> "$GITHUB_OUTPUT"

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{
     controller::{Run, global_shard},
     ending::STOP_GRACE,
+    faults,
     kills::Victim,
     poller::unix_now,
     workers::WorkerNews,
@@ -39,9 +40,11 @@ impl Run {
         let Some(number) = self.worker_of.get(&scenario).copied() else { return };
         let Some(mut worker) = self.workers.remove(&number) else { return };
         let at_us = unix_now(&self.clock);
+        let pid = worker.pid();
         if let Err(error) = worker.kill() {
             tracing::error!("failed to kill worker {number}: {error}");
         }
+        faults::killed(self, pid);
         // What it said before it died is in the pipe still; only then is it known what it may have taken with it.
         while let Some(news) = self.news.recv().await {
             match news {
@@ -75,6 +78,7 @@ impl Run {
         }
         let Some(backend) = self.set.backends.get_mut(index) else { return false };
         let lived = backend.ended().is_none();
+        let pid = backend.pid();
         let at_us = unix_now(&self.clock);
         self.balancing.backend_killed(index, at_us);
         self.ledger.backend_killed(index, &backend.boot_id, at_us);
@@ -84,6 +88,8 @@ impl Run {
         if lived && let Err(error) = backend.kill().await {
             tracing::error!("failed to kill backend {index}: {error}");
         }
+        faults::killed(self, pid);
+        self.draining.remove(&index);
         let back = Instant::now() + dead_for;
         let place = self.dead.partition_point(|(_, other)| *other <= back);
         self.dead.insert(place, (index, back));

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use proto::time::Micros;
 
-pub(super) use self::process::UnderWay;
+pub(super) use self::process::{UnderWay, killed};
 use self::storm::Storm;
 use super::{controller::Run, poller::unix_now};
 use crate::{
@@ -97,10 +97,10 @@ impl Timeline {
         }
     }
 
-    /// The fault is over at this run time.
+    /// The fault is over at this run time, unless something else had put an end to it.
     pub(super) fn ended(&mut self, fault: u16, now: Micros) {
         if let Some(row) = self.rows.get_mut(usize::from(fault)) {
-            row.ended_s = Some(now.0 as f64 / 1e6);
+            row.ended_s.get_or_insert(now.0 as f64 / 1e6);
         }
     }
 

@@ -23,6 +23,22 @@ pub(in crate::run) struct UnderWay {
     churns: BTreeMap<u16, Vec<Churn>>,
 }
 
+impl UnderWay {
+    /// A process is no more: the stops that held nobody else are over.
+    fn gone(&mut self, pid: Pid) -> Vec<u16> {
+        let mut over = Vec::new();
+        for (fault, pids) in &mut self.stopped {
+            let held = pids.contains(&pid);
+            // Whoever gets its number next is none of ours.
+            pids.retain(|one| *one != pid);
+            if held && pids.is_empty() {
+                over.push(*fault);
+            }
+        }
+        over
+    }
+}
+
 impl Drop for UnderWay {
     /// Whatever ends the run: a stopped process cannot even be told to end.
     fn drop(&mut self) {
@@ -57,8 +73,10 @@ pub(super) async fn end(run: &mut Run, fault: &Fault) {
         }
         FaultKind::Drain => {
             for index in struck(run, fault) {
-                run.draining.remove(&index);
-                run.kill_backend(index, RESTART_AFTER).await;
+                // One that was killed meanwhile is another process by now.
+                if run.draining.contains(&index) {
+                    run.kill_backend(index, RESTART_AFTER).await;
+                }
             }
         }
         FaultKind::Cpu { .. } => drop(run.under_way.squeezed.remove(&fault.number)),
@@ -67,6 +85,13 @@ pub(super) async fn end(run: &mut Run, fault: &Fault) {
             run.timeline.struck(fault.number, made);
         }
         _ => {}
+    }
+}
+
+/// This process was killed now, whatever else was done to it.
+pub(in crate::run) fn killed(run: &mut Run, pid: Option<Pid>) {
+    for fault in pid.map(|pid| run.under_way.gone(pid)).unwrap_or_default() {
+        run.timeline.ended(fault, run.clock.now());
     }
 }
 
@@ -147,4 +172,21 @@ fn churn(run: &mut Run, fault: &Fault, rate: f64) -> Begun {
     let churns = addresses.into_iter().map(|address| Churn::start(address, each)).collect();
     run.under_way.churns.insert(fault.number, churns);
     Begun::Made(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_is_over_when_nobody_is_left_to_go_on() {
+        // No process has such a number.
+        let pid = |id| Pid::from_raw(i32::MAX - id).expect("a number");
+        let mut all = UnderWay::default();
+        all.stopped.extend([(1, vec![pid(7), pid(8)]), (2, vec![pid(8)])]);
+        assert_eq!(all.gone(pid(9)), Vec::<u16>::new());
+        assert_eq!(all.gone(pid(8)), [2]);
+        assert_eq!(all.gone(pid(8)), Vec::<u16>::new(), "told once");
+        assert_eq!(all.gone(pid(7)), [1]);
+    }
 }
