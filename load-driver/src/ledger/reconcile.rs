@@ -97,6 +97,8 @@ pub struct Bounds {
     pub unaccepted: u64,
     /// Ended beyond their window and without an end record (when there is a log): ghosts, or late.
     pub overdue: u64,
+    /// Live, and long since written down as ended: in none of the above.
+    pub early: u64,
     /// Surely in `started`.
     pub accepted: u64,
     /// Of those: by the backend's own word.
@@ -184,6 +186,9 @@ pub fn bounds(book: &Book, boot: &Boot, watch: &Watch, config: &LedgerConfig, at
             } else {
                 // Nobody told us that it was accepted; that it ended tells.
                 b.accepted += u64::from(!counted);
+                let heard_us = session.heard_from_us(record.at_us, config.grace_us);
+                let lives = session.lives_until_us().saturating_sub(config.grace_us) > answered;
+                b.early += u64::from(lives && watch.watched_us(heard_us, asked) > config.early_us);
             }
             continue;
         }
@@ -276,7 +281,7 @@ pub(super) fn judge(
     } else {
         end_odd_run(boot, b.sure == b.possible, faults);
     }
-    let named = Off { over: b.overdue + boot.returned_at(&at), under: subtracted + never_added };
+    let named = Off { over: b.overdue + boot.returned_at(&at), under: subtracted + never_added + b.early };
     let off = truth::off(boot, watch, config, &at, (&b, foreign, named));
     boot.known = Known { bounds: b, returned: boot.returned_at(&at), never_added, added };
     boot.last = Some(at);

@@ -96,8 +96,8 @@ pub(super) fn off(boot: &mut Boot, watch: &Watch, config: &LedgerConfig, at: &Re
     let span_us = if boot.complete_log() { 0 } else { config.early_us };
     // Who may have had untold sessions, or ended sessions of which the driver could not hear, proves nothing by its number.
     let unheard = !boot.complete_log() && watch.disturbances.within(at.asked_us, at.answered_us);
-    let least = if b.untold { i64::MIN } else { at.active.0.saturating_sub((b.possible + foreign) as i64) };
-    let most = if unheard { i64::MAX } else { at.active.1.saturating_sub(b.sure as i64) };
+    let least = if b.untold { i64::MIN } else { at.active.0.saturating_sub((b.possible + b.early + foreign) as i64) };
+    let most = if unheard { i64::MAX } else { at.active.1.saturating_sub((b.sure + b.early) as i64) };
     let Off { over, under } = named.beyond(least, most);
     boot.beyond.0.push(at.answered_us, over, span_us);
     boot.beyond.1.push(at.answered_us, under, span_us);

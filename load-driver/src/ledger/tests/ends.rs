@@ -266,6 +266,19 @@ fn an_end_in_order_or_by_a_cut_was_not_long_before() {
     assert_eq!(one(Finish::Lost(FailureCause::Reset), 2_200, Outcome::TimedOut), []);
 }
 
+/// What it is called at the end, it is while it lasts.
+#[test]
+fn a_session_that_is_counted_as_over_while_it_lives_is_drift() {
+    let mut all = cuts(20);
+    (all[0].over.0, all[0].counted.0) = (15_100, 3_100);
+    let verdict = told(&all, &Setting::default());
+    assert_eq!(names(&verdict), [(DefectName::FalseCapacity, 1)]);
+    let [row] = &verdict.drift[..] else { panic!("{:?}", verdict.drift) };
+    assert_eq!((row.most, row.least, row.lasts), (0, -1, false));
+    // Without the times in which news may have been under way: 5 s after it was written down, 2 s before it was over.
+    assert!((4.4..5.1).contains(&row.false_capacity_seconds), "{row:?}");
+}
+
 /// A driver that is killed now and then makes no chance of what happens all the time.
 #[test]
 fn what_crosses_cuts_is_counted_over_all_parts_of_a_run() {

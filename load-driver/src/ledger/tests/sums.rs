@@ -32,7 +32,7 @@ fn everything() -> Shows {
 fn silent(world: &World) -> Result<(), TestCaseError> {
     let Ran { verdict, .. } = world.run();
     // Sessions that no look can have seen prove nothing, and are said to.
-    let hidden = |evidence: &str| world.blind.is_some() && evidence.contains("could not be read in");
+    let hidden = |evidence: &str| (world.blind.is_some() || world.stopped.is_some()) && evidence.contains("could not be read in");
     let unseen = |evidence: &str| {
         hidden(evidence) || evidence.contains("never moved") || evidence.contains("a killed worker that never told of one")
     };
