@@ -99,5 +99,4 @@ impl Reporters {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

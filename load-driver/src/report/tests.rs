@@ -1,7 +1,10 @@
+mod files;
+mod live;
+mod verdicts;
+
 use std::sync::{Arc, Mutex};
 
 use hdrhistogram::Histogram;
-use indicatif::ProgressDrawTarget;
 use proto::{frame::Outcome, ids::PlanIndex, time::Micros};
 
 use super::{
@@ -443,39 +446,6 @@ fn scenarios_add_up() {
     assert_eq!(summary.errors.values().sum::<u64>(), summary.funnel.sessions_failed());
 }
 
-/// k6 2804: the exit code follows from the table, whatever combination holds.
-#[test]
-fn the_worst_reason_names_the_exit_code() {
-    let everything = bad();
-    assert_eq!(everything.exit.code, 98);
-    let reasons: Vec<u8> = everything.exit.reasons.iter().map(|r| r.code()).collect();
-    assert_eq!(reasons, [98, 97, 96, 99, 105]);
-    let (registry, ledger) = recorded();
-    let funnels = funnels(ledger);
-    let code = |change: &dyn Fn(&mut Known), reasons: &[Exit]| {
-        let mut known = known(&registry);
-        change(&mut known);
-        summary(&registry, &funnels, known, reasons).exit.code
-    };
-    assert_eq!(code(&|_| {}, &[]), 0);
-    assert_eq!(code(&|k| k.counters.status = CountersStatus::Disagree, &[Exit::Interrupted]), 98);
-    assert_eq!(code(&|k| k.counters.status = CountersStatus::Unverified, &[]), 98, "no proof is no pass");
-    assert_eq!(code(&|k| k.counters.findings.push(FindingRow::default()), &[]), 98, "a finding is never overlooked");
-    assert_eq!(code(&|k| k.generator.saturation.saturated = true, &[Exit::Interrupted]), 97);
-    assert_eq!(code(&|k| k.workers_lost = 1, &[]), 96);
-    assert_eq!(code(&|k| k.irregular.push("session 1 was scheduled twice".into()), &[]), 109);
-    assert_eq!(code(&|k| k.thresholds = judged(&registry, &funnels, &[("barge_in_stop", "max<1")]), &[Exit::Interrupted]), 99);
-    assert_eq!(code(&|_| {}, &[Exit::Interrupted]), 105);
-}
-
-#[test]
-fn a_run_that_established_nothing_does_not_pass() {
-    let registry = Registry::new(START, labels());
-    let mut ledger = ledger();
-    session(&mut ledger, 1, 0, Some(LedgerEvent::Failed { cause: FailureCause::ConnectionRefused }));
-    assert_eq!(summary(&registry, &funnels(ledger), Known::default(), &[]).exit.code, 106);
-}
-
 /// A fault of the timeline that was made, or was not.
 fn stall(skipped: Option<&str>) -> FaultRow {
     let made = skipped.is_none();
@@ -538,137 +508,6 @@ fn ghosts_that_no_kind_of_end_has_are_told_beside_the_table() {
     assert!(shown(&summary).iter().all(|text| !text.contains("ghosts whose")), "sums tell no ghost from another");
 }
 
-/// Two scenarios of one session each, and what was counted in the first.
-fn verdict_of(ends: [LedgerEvent; 2], counts: &[(Counter, u64)], expect: Option<Expect>) -> (u8, Option<String>) {
-    let mut labels = labels();
-    labels[0].expect = expect;
-    let mut registry = Registry::new(START, labels);
-    let mut recorder = ShardRecorder::new(2);
-    for (counter, n) in counts {
-        recorder.count(0, *counter, *n);
-    }
-    let scenarios = recorder.take();
-    let to_us = START + 1_000_000;
-    registry.add(IntervalReport { shard: 0, from_us: START, to_us, active: 1, speaking: 0, tasks: 0, warmup: false, scenarios });
-    registry.finish();
-    let mut ledger = ledger();
-    for (index, end) in (0u8..).zip(ends) {
-        session(&mut ledger, index.into(), index.into(), Some(end));
-    }
-    let summary = summary(&registry, &funnels(ledger), Known::default(), &[]);
-    let why = summary.invariants.iter().find(|i| i.name == build::WORKS && i.holds == Some(false)).map(|i| i.detail.clone());
-    (summary.exit.code, why)
-}
-
-#[test]
-fn a_run_in_which_nothing_worked_does_not_pass() {
-    let ends = |finish| LedgerEvent::Ended { finish };
-    let (lost, cut) = (|| ends(Finish::Lost(FailureCause::Eof)), || ends(Finish::Forced(EndKind::TcpRst)));
-    let says = |text: &str| (106, Some(text.to_owned()));
-    let good = (0, None);
-    assert_eq!(verdict_of([lost(), lost()], &[], None), says("every session that was accepted failed: 2"));
-    assert_eq!(verdict_of([lost(), completed()], &[], None), good, "one of two is for a threshold to judge");
-    let turns = |missed, answered| {
-        let turns = 4;
-        vec![(Counter::Turns, turns), (Counter::TurnsMissed, missed), (Counter::TurnsAnswered, answered)]
-    };
-    let not_one = says("4 turns were due, and not one was answered");
-    assert_eq!(verdict_of([completed(), completed()], &turns(4, 0), None), not_one);
-    assert_eq!(verdict_of([completed(), completed()], &turns(1, 0), None), not_one, "others were cut");
-    assert_eq!(verdict_of([completed(), completed()], &turns(3, 1), None), good);
-    assert_eq!(verdict_of([lost(), cut()], &turns(0, 0), None), not_one, "one failed, the other was cut in its turn");
-    // The plan cut them all before an answer could come, or wants what it sees.
-    assert_eq!(verdict_of([cut(), cut()], &turns(0, 0), None), good);
-    let timed_out = ends(Finish::ByServer(Outcome::TimedOut));
-    assert_eq!(verdict_of([timed_out, completed()], &turns(4, 0), Some(Expect::TimedOut)).1, None);
-}
-
-#[test]
-fn sessions_that_the_backend_ended_early_are_shown() {
-    let (mut registry, ledger) = recorded();
-    let mut recorder = ShardRecorder::new(2);
-    recorder.count(0, Counter::SessionsCutShort, 3);
-    let (from_us, to_us) = (START + 10_000_000, START + 11_000_000);
-    registry.add(IntervalReport { shard: 0, from_us, to_us, active: 1, speaking: 0, tasks: 0, warmup: false, scenarios: recorder.take() });
-    registry.finish();
-    let funnels = funnels(ledger);
-    let thresholds = judged(&registry, &funnels, &[("sessions_cut_short", "count==0")]);
-    let summary = summary(&registry, &funnels, Known { thresholds, ..known(&registry) }, &[]);
-    assert_eq!(summary.exit.code, 99);
-    let shown = terminal::render(&summary, Style::default());
-    assert!(shown.lines().any(|line| line.contains("ended early by the backend") && line.contains(" 3 ")), "{shown}");
-}
-
-#[test]
-fn a_session_that_is_never_over_is_a_fault_unless_the_run_was_cut_short() {
-    let registry = Registry::new(START, labels());
-    let mut ledger = ledger();
-    session(&mut ledger, 1, 0, None);
-    let funnels = funnels(ledger);
-    assert_eq!(summary(&registry, &funnels, Known::default(), &[]).exit.code, 109);
-    let cut = Known { stopped_early: Some("interrupted twice".into()), ..Known::default() };
-    assert_eq!(summary(&registry, &funnels, cut, &[Exit::Interrupted]).exit.code, 105);
-}
-
-/// The schema is published; a change of the summary that is not in it is a mistake. `UPDATE_GOLDEN=1` writes it.
-#[test]
-fn the_published_schema_is_that_of_the_summary() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/summary.schema.json");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(path, json::schema()).unwrap();
-    }
-    let published = std::fs::read_to_string(path).unwrap();
-    assert!(published == json::schema(), "summary.schema.json is stale: run this test with UPDATE_GOLDEN=1 and see SCHEMA_VERSION");
-}
-
-#[test]
-fn the_json_reads_back() {
-    for summary in [good(), bad(), empty()] {
-        let text = json::render(&summary).unwrap();
-        assert_eq!(serde_json::from_str::<Summary>(&text).unwrap(), summary);
-    }
-}
-
-/// k6 1120: no JUnit.
-#[test]
-fn junit_has_a_case_per_threshold_and_invariant() {
-    let xml = junit::render(&bad()).unwrap();
-    assert_eq!(xml.matches("<testcase ").count(), 4 + 2 + 7 + 2 + 1);
-    // Of two faults one was made.
-    assert_eq!(xml.matches("skipped: ").count(), 1, "{xml}");
-    // turn_response, barge_in_stop (no data), sessions_failed; the counters and their finding; counters, generator, workers; the verdict.
-    assert_eq!(xml.matches("<failure").count(), 3 + 2 + 3 + 1);
-    // Both ways of showing a failure have the text.
-    let text = "nothing was measured, so nothing was proven";
-    assert!(xml.contains(&format!(r#"<failure message="{text}" type="no data">{text}</failure>"#)), "{xml}");
-    assert!(
-        xml.contains("3 sessions: 3 sessions that ended are still counted\nthe backend looks full by 3\nsessions, the first: a-1, a-2"),
-        "{xml}"
-    );
-    let green = junit::render(&good()).unwrap();
-    assert!(!green.contains("<failure") && green.matches("<testcase ").count() == 3 + 1 + 7 + 1);
-    // Counters that nobody could read are neither green nor red.
-    assert!(junit::render(&empty()).unwrap().contains("<skipped"));
-}
-
-#[test]
-fn files_are_whole_or_not_there() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut reporters = Reporters::default();
-    reporters.add(Json::new(dir.path().join("summary.json")));
-    reporters.add(Junit::new(dir.path().join("junit.xml")));
-    reporters.add(Json::new(dir.path().join("no/such/dir.json")));
-    let summary = good();
-    assert!(reporters.emit(Event::Started(&summary.run)).is_empty());
-    let errors = reporters.emit(Event::Finished(&summary));
-    assert_eq!(errors.len(), 1);
-    assert!(errors[0].to_string().starts_with("failed to write ") && errors[0].to_string().contains("no/such/dir.json"));
-    let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    assert_eq!(names, ["junit.xml", "summary.json"]);
-    assert!(reporters.emit(Event::Finished(&summary)).is_empty(), "the broken sink is gone");
-}
-
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -681,70 +520,6 @@ impl io::Write for Shared {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-fn tick(second: u64, stage: Stage) -> Tick {
-    let scenario = ScenarioTick { target: 100.0, actual: 98.0, active: 98, progress: 0.25, ..ScenarioTick::default() };
-    Tick {
-        at: std::time::Duration::from_secs(second),
-        planned: std::time::Duration::from_secs(30),
-        stage,
-        scenarios: vec![
-            ScenarioTick { name: "talk".into(), ..scenario.clone() },
-            ScenarioTick { name: "listen".into(), unit: LoadUnit::PerSecond, target: 12.5, actual: 12.0, failed: 2, ..scenario },
-        ],
-        active: 1_196,
-        speaking: 60,
-        lag_p99_ms: Some(0.7),
-        cpu_cores: Some(0.51),
-    }
-}
-
-#[test]
-fn plain_lines_without_a_terminal() {
-    let shared = Shared::default();
-    let mut live = Live::new(LiveMode::Lines { out: Box::new(shared.clone()), every: std::time::Duration::from_secs(5) });
-    live.event(Event::Started(&run_info())).unwrap();
-    for second in 0..8 {
-        live.event(Event::Tick(&tick(second, if second < 7 { Stage::Running } else { Stage::Stopping }))).unwrap();
-    }
-    let shown = String::from_utf8(shared.0.lock().unwrap().clone()).unwrap();
-    assert!(!shown.contains('\x1b') && !shown.contains('\r'));
-    insta::assert_snapshot!(shown, @r"
-    0ms of 30s running: 1,196 active, 60 speaking, lag p99 0.70 ms, cpu 0.51 cores
-      talk: 98/100 sessions
-      listen: 12.0/12.5 sessions/s, 98 active, 2 failed
-    5s of 30s running: 1,196 active, 60 speaking, lag p99 0.70 ms, cpu 0.51 cores
-      talk: 98/100 sessions
-      listen: 12.0/12.5 sessions/s, 98 active, 2 failed
-    7s of 30s stopping: 1,196 active, 60 speaking, lag p99 0.70 ms, cpu 0.51 cores
-      talk: 98/100 sessions
-      listen: 12.0/12.5 sessions/s, 98 active, 2 failed
-    ");
-}
-
-#[test]
-fn bars_take_ticks_and_end() {
-    let mut live = Live::new(LiveMode::Bars(ProgressDrawTarget::hidden()));
-    live.event(Event::Started(&run_info())).unwrap();
-    live.event(Event::Tick(&tick(3, Stage::Running))).unwrap();
-    let Shown { scenarios, run } = bars(&live);
-    assert_eq!(
-        scenarios,
-        [("talk  ".into(), "98/100 sessions".into(), 250), ("listen".into(), "12.0/12.5 sessions/s, 98 active, 2 failed".into(), 250)]
-    );
-    assert!(run.starts_with("3s of 30s running: 1,196 active"));
-    live.event(Event::Finished(&empty())).unwrap();
-}
-
-struct Shown {
-    scenarios: Vec<(String, String, u64)>,
-    run: String,
-}
-
-fn bars(live: &Live) -> Shown {
-    let (scenarios, run) = live.bars();
-    Shown { scenarios: scenarios.iter().map(|b| (b.prefix(), b.message(), b.position())).collect(), run: run.message() }
 }
 
 /// The log of a whole run adds up to its summary.
