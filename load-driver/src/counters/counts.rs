@@ -13,6 +13,10 @@ const LISTED: usize = 12;
 
 /// Above this a double no longer holds every whole number.
 const MOST: f64 = 9_007_199_254_740_992.0;
+/// From here to twice that is what 64 bits without a sign make of a number below zero.
+const WRAPPED: f64 = 9_223_372_036_854_775_808.0;
+/// A clock that is set moves the start of a process by so much, seconds, when it is told from the boot of its machine.
+const SET_S: f64 = 2.0;
 
 /// Sums as a source gave them. What is absent it does not give.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +132,8 @@ impl Look<'_> {
         };
         let wrong = |why: &str| Err(format!("`{key}` at `{place}` is {value}: {why}"));
         match value {
+            // It has no sign and went below zero. How far, so large a number does not tell.
+            _ if key == "active" && (WRAPPED..=2.0 * WRAPPED).contains(&value) => Ok(-((2.0 * WRAPPED - value) as i64).max(1)),
             _ if value.is_nan() || value.is_infinite() => wrong("no number of sessions"),
             _ if value.fract() != 0.0 => wrong("a number of sessions is whole; is it an average?"),
             _ if value.abs() >= MOST => wrong("too large to be exact"),
@@ -164,6 +170,15 @@ fn unix_us(value: f64) -> Result<u64, String> {
     Ok(us as u64)
 }
 
+/// Both are the start of one process in unix seconds, or of one and the same of several.
+fn is_same_start(one: &str, other: &str) -> bool {
+    let start = |text: &str| text.parse::<f64>().ok().filter(|at| (1e8..1e11).contains(at));
+    let same = |(one, other): (&str, &str)| {
+        one == other || start(one).zip(start(other)).is_some_and(|(one, other)| (one - other).abs() <= SET_S)
+    };
+    one.split('+').count() == other.split('+').count() && one.split('+').zip(other.split('+')).all(same)
+}
+
 impl Counts {
     /// These and those of another backend.
     pub fn add(&mut self, other: Self) {
@@ -197,9 +212,39 @@ impl Counts {
             || Outcome::ALL.iter().any(outcome)
     }
 
+    /// It goes by another name than it did: another process. A start that moved by a moment is the same one's while nothing fell that only grows.
+    pub fn is_renamed(&self, before: &Self) -> bool {
+        let (Some(is), Some(was)) = (&self.boot, &before.boot) else { return false };
+        is != was && (self.runs_backwards(before) || !is_same_start(is, was))
+    }
+
     /// The numbers are the same as before.
     pub fn stands_still(&self, before: &Self) -> bool {
         (self.active, self.started, self.ended, self.rejected) == (before.active, before.started, before.ended, before.rejected)
             && self.outcomes == before.outcomes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock that is set moves the time since boot from which clients tell when their process began.
+    #[test]
+    fn a_start_that_moves_by_a_moment_is_the_same_process() {
+        let counts = |boot: &str, started| Counts { boot: Some(boot.to_owned()), started: Some(started), ..Counts::default() };
+        let was = counts("1700000000.25", 40);
+        for (boot, started, renamed) in [
+            ("1700000000.25", 41, false),
+            ("1700000001.25", 41, false),
+            ("1700000001.25", 3, true),
+            ("1700000009.25", 41, true),
+            ("a-2", 41, true),
+        ] {
+            assert_eq!(counts(boot, started).is_renamed(&was), renamed, "{boot} {started}");
+        }
+        assert!(!counts("1700000000+1700000008", 4).is_renamed(&counts("1700000001+1700000008", 4)));
+        assert!(counts("1700000000+1700000099", 4).is_renamed(&counts("1700000001+1700000008", 4)));
+        assert!(counts("boot-2", 4).is_renamed(&counts("boot-1", 4)), "no time");
     }
 }

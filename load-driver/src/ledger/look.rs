@@ -120,12 +120,7 @@ fn of_itself(ledger: &Ledger, boot: &Boot, (label, proof): (&str, Proof), out: &
             boot.twice
         ));
     }
-    let (wrong, unlike) = boot.logged.off();
-    if wrong > 0 {
-        out.wrong += wrong;
-        out.wrong_words.push(format!("{label}: its counters have {wrong} ends under other outcomes than its end log"));
-    }
-    out.unlike_log += unlike;
+    unlike_log(boot, label, out);
     if boot.open.0 > 0 {
         let (n, widest) = boot.open;
         out.notes.push(format!(
@@ -133,6 +128,16 @@ fn of_itself(ledger: &Ledger, boot: &Boot, (label, proof): (&str, Proof), out: &
             boot.samples
         ));
     }
+}
+
+/// Its counters beside its own end log.
+pub(super) fn unlike_log(boot: &Boot, label: &str, out: &mut Last) {
+    let (wrong, unlike) = boot.logged.off();
+    if wrong > 0 {
+        out.wrong += wrong;
+        out.wrong_words.push(format!("{label}: its counters have {wrong} ends under other outcomes than its end log"));
+    }
+    out.unlike_log += unlike;
 }
 
 /// Ends that it told the driver of and has under no such outcome, beyond those that are missing for a known reason.

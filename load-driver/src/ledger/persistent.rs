@@ -39,7 +39,13 @@ impl Persistent {
 /// Of looks that could show a difference one in so many does, at least.
 const ONE_IN: u64 = 25;
 /// And so many do.
-const OFTEN: u64 = 4;
+const OFTEN: usize = 4;
+/// An average is one of so long at least, microseconds,
+const LONG_US: u64 = 10_000_000;
+/// and of so many looks.
+const MANY: u64 = 50;
+/// What an average may be off by, as a share of the count.
+const SHARE: u64 = 50;
 
 /// A difference that goes and comes again: each time for too short to last, and too often for a slip.
 #[derive(Debug, Default)]
@@ -48,6 +54,12 @@ pub(super) struct Recurrent {
     odd: u64,
     /// The least of them.
     least: u64,
+    /// When it came, in looks, and how much it was, the last few times.
+    came: VecDeque<(u64, u64)>,
+    /// It was there at the last look.
+    there: bool,
+    /// The most that came so often in a part of the run.
+    most: u64,
 }
 
 impl Recurrent {
@@ -58,11 +70,61 @@ impl Recurrent {
             self.least = if self.odd == 0 { size } else { self.least.min(size) };
             self.odd += 1;
         }
+        let comes = size > 0 && !std::mem::replace(&mut self.there, size > 0);
+        if comes {
+            self.came.push_back((self.looks, size));
+            if self.came.len() > OFTEN {
+                self.came.pop_front();
+            }
+            let often = self.came.front().filter(|(from, _)| self.came.len() == OFTEN && self.looks - from < OFTEN as u64 * ONE_IN);
+            if often.is_some() {
+                self.most = self.most.max(self.came.iter().map(|(_, size)| *size).min().unwrap_or(0));
+            }
+        }
     }
 
-    /// What came again and again.
+    /// What came again and again, in all of the run or in a part of it.
     pub(super) fn size(&self) -> u64 {
-        if self.odd >= OFTEN && self.odd * ONE_IN >= self.looks { self.least } else { 0 }
+        let all = if self.odd >= OFTEN as u64 && self.odd * ONE_IN >= self.looks { self.least } else { 0 };
+        self.most.max(all)
+    }
+}
+
+/// What a count lacks on average, over a stretch of the run: the time that news takes evens out, what is missing for good does not.
+#[derive(Debug, Default)]
+pub(super) struct Average {
+    from_us: Option<u64>,
+    looks: u64,
+    lacks: i128,
+    due: u128,
+    /// The most of any stretch.
+    most: u64,
+}
+
+impl Average {
+    /// A look that could tell: so many were due, and so many were counted.
+    pub(super) fn push(&mut self, at_us: u64, due: u64, counted: i64) {
+        let from_us = *self.from_us.get_or_insert(at_us);
+        self.looks += 1;
+        self.lacks += i128::from(due) - i128::from(counted);
+        self.due += u128::from(due);
+        if self.looks >= MANY && at_us.saturating_sub(from_us) >= LONG_US {
+            let looks = i128::from(self.looks);
+            let (lacks, due) = ((self.lacks / looks).max(0) as u64, (self.due / looks as u128) as u64);
+            if lacks.saturating_mul(SHARE) >= due {
+                self.most = self.most.max(lacks);
+            }
+            self.restart();
+        }
+    }
+
+    /// What comes is no part of what was.
+    pub(super) fn restart(&mut self) {
+        *self = Self { most: self.most, ..Self::default() };
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.most
     }
 }
 
@@ -77,9 +139,29 @@ mod tests {
             again.push(if n % 2 == 0 { 3 + n } else { 0 }, true);
             assert_eq!(again.size(), if n == 6 { 3 } else { 0 });
         }
-        // Four slips in a long run.
-        (0..100).for_each(|_| again.push(0, true));
-        assert_eq!(again.size(), 0);
+        // Nothing that comes later makes it undone.
+        (0..1_000).for_each(|_| again.push(0, true));
+        assert_eq!(again.size(), 3);
+        // Slips in a long run, and one that takes a few looks.
+        let mut slips = Recurrent::default();
+        (0..400).for_each(|n| slips.push(u64::from(n % 35 == 34 || (100..104).contains(&n)), true));
+        assert_eq!(slips.size(), 0);
+    }
+
+    #[test]
+    fn what_is_missing_on_average_is_missing() {
+        let over = |seconds: std::ops::Range<u64>, counted: &dyn Fn(u64) -> i64| {
+            let mut average = Average::default();
+            for look in seconds.start * 10..seconds.end * 10 {
+                average.push(look * 100_000, 15, counted(look));
+            }
+            average.size()
+        };
+        // As often too many as too few.
+        assert_eq!(over(0..60, &|n| if n % 2 == 0 { 11 } else { 19 }), 0);
+        assert_eq!(over(0..60, &|_| 14), 1);
+        assert_eq!(over(0..60, &|n| if n < 105 { 12 } else { 20 }), 3, "in a part");
+        assert_eq!(over(0..9, &|_| 0), 0, "too short to tell");
     }
 
     #[test]

@@ -17,14 +17,9 @@ pub(super) fn judge(ledger: &Ledger, out: &mut Last) {
                 out.miscounted.push((off, format!("backend {backend}: `rejected` {words}")));
             }
         };
-        // What a backend that drains says to a dial may be heard in part, and taken for "full". One that goes on to take sessions does not drain.
-        let drained = |boot: &Boot| {
-            let taken_us = ledger.book.last_accepted_us(boot.index).saturating_sub(ledger.config.grace_us);
-            boot.drains.is_some_and(|(before_us, seen_us)| before_us <= told.last_us && taken_us <= seen_us)
-        };
-        let current = boots.last().filter(|boot| boot.killed_us.is_none() && watch.boots.last() == Some(&boot.index) && !drained(boot));
+        let current = boots.last().filter(|boot| boot.killed_us.is_none() && watch.boots.last() == Some(&boot.index));
         if let Some((boot, at)) = current.and_then(|boot| Some((boot, boot.last.as_ref()?))).filter(|(_, at)| at.asked_us > told.last_us) {
-            let (has, due) = (at.rejected.saturating_sub(boot.base.rejected.0), told.sure.saturating_sub(boot.refused_before));
+            let (has, due) = (at.rejected.saturating_sub(boot.base.rejected.0), surely(ledger, boot));
             add(due.saturating_sub(has), format!("{has} where {due} were refused"));
         }
         if boots.iter().all(|boot| boot.ours_alone) {
@@ -33,6 +28,15 @@ pub(super) fn judge(ledger: &Ledger, out: &mut Last) {
             add(has.saturating_sub(most), format!("{has} where at most {most} were refused"));
         }
     }
+}
+
+/// Dials that this process surely refused.
+pub(super) fn surely(ledger: &Ledger, boot: &Boot) -> u64 {
+    let told = ledger.book.tally.refusals(Some(boot.backend));
+    // What a backend that drains says to a dial may be heard in part, and taken for "full". One that goes on to take sessions does not drain.
+    let taken_us = ledger.book.last_accepted_us(boot.index).saturating_sub(ledger.config.grace_us);
+    let drained = boot.drains.is_some_and(|(before_us, seen_us)| before_us <= told.last_us && taken_us <= seen_us);
+    if drained { 0 } else { told.sure.saturating_sub(boot.refused_before) }
 }
 
 /// Dials of which nobody said whether they were refused.

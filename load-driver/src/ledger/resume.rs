@@ -1,5 +1,8 @@
 //! What a ledger leaves at a checkpoint, and takes up when the run goes on.
 
+use std::collections::BTreeMap;
+
+use proto::frame::Outcome;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -8,10 +11,10 @@ use super::{
     finding::{DefectName, Finding},
     funnel::Funnels,
     keeper::Ledger,
-    look::{Last, look},
+    look::{Last, look, unlike_log},
     naming,
     races::Races,
-    reconcile,
+    reconcile, refused,
     truth::DriftSum,
 };
 use crate::counters::{CounterSample, Counts, TotalsSample};
@@ -47,6 +50,12 @@ pub struct BackendStand {
     pub accepted: u64,
     /// Of those: over for longer than their windows, and still counted.
     pub overdue: u64,
+    /// What it had counted as refused before the run, at least.
+    #[serde(default)]
+    pub base_rejected: u64,
+    /// Dials of the run that it surely refused.
+    #[serde(default)]
+    pub refused: u64,
 }
 
 /// Where a source of sums stood, likewise.
@@ -72,6 +81,12 @@ pub struct SumsStand {
     pub last: Counts,
     /// Sessions of the run that are surely in the sums.
     pub accepted: u64,
+    /// Of those: over, and by what they can only have ended.
+    #[serde(default)]
+    pub must: BTreeMap<Outcome, u64>,
+    /// Dials of the run that were surely refused there.
+    #[serde(default)]
+    pub refused: u64,
     /// Over for longer than their windows, and still counted, for more than one look.
     pub overdue: u64,
 }
@@ -79,8 +94,7 @@ pub struct SumsStand {
 impl SumsStand {
     /// The same process gave this reading, as far as it can tell.
     pub fn is_of(&self, now: &Counts) -> bool {
-        let renamed = self.last.boot.is_some() && now.boot.is_some() && self.last.boot != now.boot;
-        !renamed && !now.runs_backwards(&self.last)
+        !now.is_renamed(&self.last) && !now.runs_backwards(&self.last)
     }
 
     /// The process says that it is the same, and what only grows fell.
@@ -129,6 +143,8 @@ impl Ledger {
             base_active: boot.base.active,
             accepted: self.book.accepted_on(boot.index),
             overdue: boot.waiting.as_ref().map_or(0, |at| self.bounds(boot, at).overdue),
+            base_rejected: boot.base.rejected.0,
+            refused: refused::surely(self, boot),
         };
         let known = boots.filter(|boot| boot.killed_us.is_none()).map(stand);
         let first = self.watches.iter().enumerate().filter(|(_, watch)| watch.boots.is_empty());
@@ -149,6 +165,8 @@ impl Ledger {
             base_active: boot.base.active,
             accepted: index.map_or(0, |index| self.book.accepted_on(index)),
             overdue: 0,
+            base_rejected: boot.base.rejected.0,
+            refused: refused::surely(self, &boot),
         })
     }
 
@@ -169,6 +187,9 @@ impl Ledger {
         for boot in self.boots.values().filter(|boot| (boot.killed_us.is_some() || boot.replaced) && boot.waiting.is_none()) {
             look(self, boot, &mut last);
         }
+        for boot in self.boots.values().filter(|boot| boot.killed_us.is_none() && !boot.replaced) {
+            unlike_log(boot, &format!("backend {} ({}, boot {})", boot.backend, boot.backend_id, boot.boot_id), &mut last);
+        }
         last.rejected =
             self.boots.values().filter_map(|boot| Some(boot.last.as_ref()?.rejected.saturating_sub(boot.base.rejected.1))).sum();
         let mut late = 0;
@@ -176,6 +197,10 @@ impl Ledger {
             last.unverified.extend(totals.unprovable());
             let proven = totals.proven(&self.book, &self.config);
             last.short += proven.short;
+            if proven.wrong > 0 {
+                last.wrong += proven.wrong;
+                last.wrong_words.push(format!("{}: {} in processes that are gone", totals.config.name, proven.wrong));
+            }
             last.miscounted.extend(proven.miscounted);
             late = late.max(proven.late);
             last.unverified.extend(proven.unverified);

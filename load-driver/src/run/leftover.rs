@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use agent_server::{admin::wire::SnapshotJson, runtime::clock::Clock};
+use proto::frame::Outcome;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -118,7 +119,22 @@ fn sums_stand(former: &Former, source: usize) -> Option<&SumsStand> {
 fn are_over(stand: Option<&SumsStand>, now: &Counts) -> bool {
     let Some(stand) = stand else { return now.active <= 0 };
     let all_told = stand.since(|counts| counts.started, now).is_none_or(|started| started >= stand.accepted);
-    !stand.is_of(now) || beyond(stand, now) == 0 && now.active >= stand.floor && all_told
+    let all_counted = refusals_short(stand, now) == 0 && outcomes_short(stand, now) == 0;
+    !stand.is_of(now) || beyond(stand, now) == 0 && now.active >= stand.floor && all_told && all_counted
+}
+
+/// Refusals of the run that are not counted.
+fn refusals_short(stand: &SumsStand, now: &Counts) -> u64 {
+    stand.since(|counts| counts.rejected, now).map_or(0, |has| stand.refused.saturating_sub(has))
+}
+
+/// Ends that are not counted as what they can only have been, beyond those that are not counted at all.
+fn outcomes_short(stand: &SumsStand, now: &Counts) -> u64 {
+    let of = |outcome: Outcome| stand.since(|counts| counts.outcomes.get(&outcome).copied(), now);
+    let short = |(outcome, must): (&Outcome, &u64)| of(*outcome).map_or(0, |has| must.saturating_sub(has));
+    let short: u64 = stand.must.iter().map(short).sum();
+    let ended = stand.since(|counts| counts.ended, now).unwrap_or_else(|| Outcome::ALL.into_iter().filter_map(of).sum());
+    short.saturating_sub(stand.accepted.saturating_sub(ended))
 }
 
 /// Live sessions that were not there before the run.
@@ -203,6 +219,11 @@ fn judge(former: &Former, look: &Look, totals: &[TotalsConfig], out: &mut Leftov
         return;
     };
     late(&format!("backend {backend}"), stand.overdue.saturating_sub(size), out);
+    let refusals = stand.refused.saturating_sub(at.rejected.saturating_sub(stand.base_rejected));
+    if refusals > 0 {
+        let text = format!("backend {backend} refused {refusals} dials of the killed driver more than are in `rejected`");
+        out.find(DefectName::Miscounted, refusals, text, Vec::new());
+    }
     let started = at.started.saturating_sub(stand.base_started);
     if started < stand.accepted {
         let missing = stand.accepted - started;
@@ -270,6 +291,16 @@ fn judge_sums(stand: Option<&SumsStand>, name: &str, now: &Counts, out: &mut Lef
         late(name, stand.overdue.saturating_sub(size), out);
     }
     too_few(stand, name, now, out);
+    let refusals = refusals_short(stand, now);
+    if refusals > 0 {
+        let text = format!("{name} refused {refusals} dials of the killed driver more than are in `rejected`");
+        out.find(DefectName::Miscounted, refusals, text, Vec::new());
+    }
+    let wrong = if stand.other_traffic { 0 } else { outcomes_short(stand, now) };
+    if wrong > 0 {
+        let text = format!("{name} counted {wrong} ends of the killed driver's sessions under a wrong outcome");
+        out.find(DefectName::WrongOutcome, wrong, text, Vec::new());
+    }
     let Some(started) = stand.since(|counts| counts.started, now) else {
         out.untold = true;
         out.notes.push(format!("{name} does not tell how many sessions began after the last checkpoint"));
@@ -341,6 +372,8 @@ mod tests {
             reset: false,
             last: counts(base + 6, 50, 44 - base.max(0).unsigned_abs()),
             accepted: 40,
+            must: std::collections::BTreeMap::from([(Outcome::Completed, 20)]),
+            refused: 3,
             overdue,
         }
     }
@@ -378,6 +411,26 @@ mod tests {
         ] {
             let expected: Vec<(String, u64)> = expected.iter().map(|(name, size)| (name.name().to_owned(), *size)).collect();
             assert_eq!(found(Some(&stand(base, others, overdue)), &now), expected, "{base} {others} {overdue} {now:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_killed_driver_knew_of_refusals_and_outcomes_is_held_against_them() {
+        use DefectName::*;
+        let now = |completed, failed, rejected| Counts {
+            outcomes: std::collections::BTreeMap::from([(Outcome::Completed, completed), (Outcome::Failed, failed)]),
+            rejected: Some(rejected),
+            ..counts(0, 50, completed + failed + 10)
+        };
+        for (now, expected) in [
+            (now(25, 15, 3), &[][..]),
+            (now(20, 20, 9), &[]),
+            (now(12, 28, 3), &[(WrongOutcome, 8)]),
+            (now(25, 15, 1), &[(Miscounted, 2)]),
+        ] {
+            let expected: Vec<(String, u64)> = expected.iter().map(|(name, size)| (name.name().to_owned(), *size)).collect();
+            assert_eq!(found(Some(&stand(0, false, 0)), &now), expected, "{now:?}");
+            assert_eq!(are_over(Some(&stand(0, false, 0)), &now), expected.is_empty());
         }
     }
 

@@ -62,6 +62,9 @@ pub(super) struct Bounds {
     pub(super) sure: u64,
     /// Of those: for so long after, one number for each of [`firm_spans`].
     pub(super) firm: [u64; FIRM],
+    /// Surely live at the time of the look, whatever the backend hears late, and whose end nobody but the driver makes: to be counted, on average. Only in a
+    /// calm network.
+    pub(super) due_live: u64,
     /// Live at some moment, or over so recently that the backend need not know.
     pub(super) possible: u64,
     /// Of the possible: over, within the window.
@@ -120,6 +123,7 @@ impl Bounds {
         // A backend may have ended a session of which the driver cannot hear.
         let lateness = totals.watch.disturbances.lateness_us(span.from_us, span.to_us);
         let late_us = lateness.unwrap_or(0);
+        let calm = lateness == Some(0);
         for session in covered(book, totals) {
             let Some(Standing { accepted, .. }) = Standing::of(session, totals, span, config) else { continue };
             let long_ago = session.accepted.as_ref().is_some_and(|a| a.at_us.saturating_add(news_us) <= span.from_us);
@@ -131,6 +135,10 @@ impl Bounds {
                     *firm += u64::from(lived_us.saturating_sub(after_us) > span.to_us);
                 }
             }
+            // Of an end of its own the backend knows before the driver does.
+            let known_us = if session.forced.is_some() { lived_us } else { lived_us.saturating_sub(config.grace_us) };
+            let open = session.deaf.is_none() && !session.through_front();
+            self.due_live += u64::from(calm && long_ago && accepted && open && known_us > span.to_us);
             match session.ending() {
                 Some((end_us, _)) if end_us < span.from_us => {
                     if totals.watch.watched_us(end_us, span.from_us) <= reconcile::window_us(session, config) {

@@ -67,9 +67,10 @@ impl Totals {
             (due.max(0) as u64).saturating_sub(ended)
         });
         let ended_short = ended_short.max(own);
-        // Whatever began may end, whosesoever it is, and so may what was there before.
+        // Whatever began may end, whosesoever it is, and so may what was there before. A dial in doubt did not begin if the backend says so.
         let left = high.saturating_add(b.sure as i64).saturating_sub(look.counts.active).clamp(0, high) as u64;
-        let may = b.at_most().max(started.unwrap_or(0)).saturating_sub(b.sure).saturating_add(left);
+        let begun = started.map_or(b.at_most(), |n| n.saturating_add(started_short));
+        let may = begun.saturating_sub(b.sure).saturating_add(left);
         let ended_over = ended.filter(|_| !others).map_or(0, |n| n.saturating_sub(may));
         Miss { started_short, ended_short, ended_over }
     }
@@ -79,7 +80,7 @@ impl Totals {
         let started = self.since(|counts| counts.started, &look.counts).unwrap_or(0);
         let ended = self.since(|counts| counts.ended, &look.counts).unwrap_or(0);
         let refused = self.since(|counts| counts.rejected, &look.counts).unwrap_or(0);
-        let known = self.refusals(book, &Bounds { untold: 0, ..b.clone() }).1;
+        let known = self.refusals(book, look, &Bounds { untold: 0, ..b.clone() }).1;
         started.max(ended).saturating_sub(b.attempted).max(refused.saturating_sub(known)).min(b.untold)
     }
 
@@ -90,10 +91,11 @@ impl Totals {
     }
 
     /// Fewest and most refusals that `rejected` may show.
-    pub(super) fn refusals(&self, book: &Book, b: &Bounds) -> (u64, u64) {
+    pub(super) fn refusals(&self, book: &Book, look: &Look, b: &Bounds) -> (u64, u64) {
         let told = book.tally.refusals(self.config.backend);
-        // Of one that is in doubt nobody knows whether it was refused.
-        let doubtful = b.at_most().saturating_sub(b.accepted);
+        // Of one that is in doubt nobody knows whether it was refused; one that the backend says began was not.
+        let began = self.since(|counts| counts.started, &look.counts).unwrap_or(0);
+        let doubtful = b.at_most().saturating_sub(b.accepted.max(began));
         // Those of a process that is gone are not in the number, or may yet be.
         (told.sure.saturating_sub(self.refused_before), told.possible.saturating_add(doubtful))
     }
@@ -101,7 +103,7 @@ impl Totals {
     /// What `rejected` is off by, and how that reads.
     fn refusals_missed(&self, book: &Book, look: &Look, b: &Bounds) -> Option<(u64, String)> {
         let has = self.since(|counts| counts.rejected, &look.counts)?;
-        let (least, most) = self.refusals(book, b);
+        let (least, most) = self.refusals(book, look, b);
         let most = if self.config.shows.other_traffic { u64::MAX } else { most };
         let off = least.saturating_sub(has).max(has.saturating_sub(most));
         let due = if has < least { least } else { most };

@@ -37,7 +37,7 @@ use super::{
     convergence::{Convergence, MadeEnd},
     drift::Off,
     merge::WorkerLoss,
-    persistent::{Persistent, Recurrent},
+    persistent::{Average, Persistent, Recurrent},
     reconcile::{self, Faults},
     session::Session,
 };
@@ -136,6 +136,8 @@ pub(super) struct Totals {
     firmly: [Persistent; FIRM],
     /// The same, and too many, in single looks that come again and again.
     again: (Recurrent, Recurrent),
+    /// Too few, on average.
+    average: Average,
     /// The numbers that only grow.
     growing: Growing,
     /// Refusals that the process before may have counted.
@@ -173,6 +175,7 @@ impl Totals {
             missing: Persistent::default(),
             firmly: Default::default(),
             again: Default::default(),
+            average: Average::default(),
             growing: Growing::default(),
             refused_before: 0,
             reset: false,
@@ -244,7 +247,7 @@ impl Totals {
         let active = counts.active.max(0);
         let base = self.base.get_or_insert_with(|| Base { counts: counts.clone(), active: (active, active), looks: 0, moved: false });
         base.looks += 1;
-        base.moved |= !counts.stands_still(&base.counts) || counts.boot != base.counts.boot;
+        base.moved |= !counts.stands_still(&base.counts) || counts.is_renamed(&base.counts);
         base.active = (base.active.0.min(active), base.active.1.max(active));
         base.counts = counts.clone();
     }
@@ -294,6 +297,9 @@ impl Totals {
         }
         self.again.0.push((b.firm[0] as i64).saturating_sub(active).max(0) as u64, b.firm[0] > 0);
         if !self.config.shows.other_traffic {
+            if b.due_live > 0 {
+                self.average.push(look.span.to_us, b.due_live, active);
+            }
             self.again.1.push(excess, true);
             self.excess.most = self.excess.most.max(self.again.1.size());
         }
@@ -341,7 +347,7 @@ impl Totals {
     /// Live sessions that were not counted, at worst, in the course of the run. Sessions that were never added at all are told of elsewhere.
     fn most_short(&self, never_added: u64) -> u64 {
         // What was not added for a while was missing all the same.
-        let missing = self.firmly.iter().map(|firmly| firmly.most).fold(self.missing.most.max(self.again.0.size()), u64::max);
+        let missing = self.firmly.iter().map(|firmly| firmly.most).fold(self.missing.most.max(self.again.0.size()), u64::max).max(self.average.size());
         self.short.most.max(missing.saturating_sub(never_added))
     }
 

@@ -43,7 +43,7 @@ impl Totals {
         let Some(last) = &self.last else { return };
         let killed = self.kills.iter().any(|at| *at <= look.asked_us);
         let (was, is) = (&last.counts, &look.counts);
-        let renamed = was.boot.is_some() && is.boot.is_some() && was.boot != is.boot;
+        let renamed = is.is_renamed(was);
         if !(killed || renamed || is.runs_backwards(was)) {
             return;
         }
@@ -132,6 +132,7 @@ impl Totals {
         for lasting in [&mut self.short, &mut self.excess, &mut self.fewer, &mut self.missing].into_iter().chain(&mut self.firmly) {
             lasting.recent.clear();
         }
+        self.average.restart();
         self.ghosts = (0, 0);
         // It took them along.
         self.untimed.clear();

@@ -19,6 +19,8 @@ pub(in crate::ledger) struct Proven {
     pub(in crate::ledger) late: u64,
     /// What else was off for too long in the numbers that only grow, and how that reads.
     pub(in crate::ledger) miscounted: Vec<(u64, String)>,
+    /// Ends that processes which are gone had under a wrong outcome.
+    pub(in crate::ledger) wrong: u64,
     /// What can be said of neither.
     pub(in crate::ledger) unverified: Option<String>,
 }
@@ -50,6 +52,7 @@ impl Totals {
         // All that the driver knows of, later ones than the last look too: what comes beyond them, nobody knows of.
         let all = Span { from_us: u64::MAX, to_us: u64::MAX };
         let (floor, ceiling) = self.of_others();
+        let known = bounds(book, self, all, config);
         Some(SumsStand {
             source,
             name: self.config.name.clone(),
@@ -60,7 +63,9 @@ impl Totals {
             base: base.counts.clone(),
             reset: self.reset,
             last: last.counts.clone(),
-            accepted: bounds(book, self, all, config).accepted,
+            accepted: known.accepted,
+            must: known.must,
+            refused: book.tally.refusals(self.config.backend).sure.saturating_sub(self.refused_before),
             overdue: self.excess.lasting(self.excess_span_us(config)),
         })
     }
@@ -72,6 +77,7 @@ impl Totals {
         if self.broken || self.baseless || base.moved && !others {
             return out;
         }
+        out.wrong = if others { 0 } else { self.wrong_before };
         let label = &self.config.name;
         let low = base.active.0;
         let miss = self.miss(last, &bounds(book, self, last.span, config).with_windows(book, self, last.span, config));

@@ -204,6 +204,35 @@ fn a_gauge_that_stops_at_zero_shows_false_capacity_while_it_lasts() {
     assert_eq!(found(&verdict), [(DefectName::FalseCapacity, 3)], "{verdict:#?}");
 }
 
+/// Sessions come and go all the time, a few of them within the time that news takes: single looks do not tell, many together do.
+#[test]
+fn a_gauge_that_is_a_little_too_low_all_the_time_is_false_capacity() {
+    let story = |off: i64, forced: bool| {
+        let mut story = Story::of(Shows::default());
+        story.pass(1_000, 0, 0);
+        let live = 15;
+        for index in 0..120 {
+            story.begin(index..index + 1);
+            if let Some(over) = index.checked_sub(live) {
+                if forced {
+                    story.say(over, LedgerEvent::Forced { kind: EndKind::Cancel });
+                }
+                story.end(over..over + 1);
+            }
+            let there = (index + 1).min(live) as i64;
+            story.pass(300, (there + off).max(0), 0);
+        }
+        story.end(120 - live..120);
+        story.pass(15_000, 0, 0);
+        found(&story.close())
+    };
+    assert_eq!(story(0, true), []);
+    assert_eq!(story(-1, true), [], "within what news takes");
+    let [(DefectName::FalseCapacity, size @ 1..=3)] = story(-4, true)[..] else { panic!("{:?}", story(-4, true)) };
+    assert!(size >= 2, "{size}");
+    assert_eq!(story(-4, false), [], "ends of its own the backend may know of earlier");
+}
+
 #[test]
 fn what_others_had_before_is_subtracted_and_what_of_it_ends_is_ambiguous() {
     assert_eq!(found(&ten(Shows::default(), (40, 0), 0)), []);

@@ -252,3 +252,32 @@ fn lost_sessions_are_no_goodbyes() {
     assert_eq!(story(Outcome::Cancelled), []);
     assert_eq!(story(Outcome::Completed), [(DefectName::WrongOutcome, 10)]);
 }
+
+/// Of a dial in doubt the backend knows whether it began a session, and what it says of that binds it.
+#[test]
+fn dials_in_doubt_excuse_no_number_that_contradicts_another() {
+    let story = |started: u64, ended: u64, rejected: u64| {
+        let mut story = Story::from_zero();
+        story.counts.rejected = Some(0);
+        story.pass(1_000, 0, 0);
+        story.begin(0..10);
+        for index in 10..15 {
+            let client_ref = format!("run-{index}");
+            story.say(index, LedgerEvent::Scheduled { scenario: 0, protocol: Protocol::Websocket, end: EndKind::Cancel, client_ref });
+            story.say(index, LedgerEvent::Attempted { backend: Some(0), report_age_us: None });
+            story.say(index, LedgerEvent::Failed { cause: FailureCause::Reset });
+        }
+        story.counts.started = Some(started);
+        story.pass(3_000, 10, 0);
+        story.end(0..10);
+        story.has_ended(Outcome::Cancelled, ended);
+        story.counts.rejected = Some(rejected);
+        story.pass(15_000, 0, 0);
+        found(&story.close())
+    };
+    for honest in [story(10, 10, 0), story(15, 15, 0), story(12, 12, 3), story(10, 10, 5)] {
+        assert_eq!(honest, []);
+    }
+    assert_eq!(story(10, 14, 0), [(DefectName::DoubleDecrement, 4)]);
+    assert_eq!(story(15, 15, 5), [(DefectName::Miscounted, 5)], "more than were dialled");
+}
