@@ -173,9 +173,8 @@ fn unix_us(value: f64) -> Result<u64, String> {
 /// Both are the start of one process in unix seconds, or of one and the same of several.
 fn is_same_start(one: &str, other: &str) -> bool {
     let start = |text: &str| text.parse::<f64>().ok().filter(|at| (1e8..1e11).contains(at));
-    let same = |(one, other): (&str, &str)| {
-        one == other || start(one).zip(start(other)).is_some_and(|(one, other)| (one - other).abs() <= SET_S)
-    };
+    let same =
+        |(one, other): (&str, &str)| one == other || start(one).zip(start(other)).is_some_and(|(one, other)| (one - other).abs() <= SET_S);
     one.split('+').count() == other.split('+').count() && one.split('+').zip(other.split('+')).all(same)
 }
 

@@ -85,7 +85,8 @@ async fn series_that_fit_are_added_up() {
     assert_eq!(counts.outcomes, [(Outcome::Completed, 90), (Outcome::Cancelled, 1)].into());
     assert_eq!((counts.boot.as_deref(), counts.time_us), (Some("1700000000"), Some(1_700_000_000_000_000)));
     assert_eq!(counts.absent, ["refused_total"]);
-    for (place, active) in [("sessions_active{model=\"b\"}", 14), ("sessions_active{ worker!=\"1\", }", 10), ("below", -4), ("wrapped", -1)] {
+    for (place, active) in [("sessions_active{model=\"b\"}", 14), ("sessions_active{ worker!=\"1\", }", 10), ("below", -4), ("wrapped", -1)]
+    {
         assert_eq!(read(sums(CounterKind::Prometheus, place), PAGE).await.map(|counts| counts.active), Ok(active), "{place}");
     }
 }

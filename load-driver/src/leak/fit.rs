@@ -2,6 +2,8 @@
 
 /// Sessions that go up with time as closely as this cannot be told from a leak.
 const COLLINEAR: f64 = 0.95;
+/// Parts of the run whose levels are compared, each with the one before.
+const PARTS: usize = 6;
 
 /// What a line through the blocks says; per hour.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,8 +48,25 @@ pub(super) fn trend(rows: &[[f64; 3]]) -> Result<Trend, String> {
     let likeness = if squares > 0.0 { (neighbours / squares).clamp(0.0, 0.95) } else { 0.0 };
     let freedom = (n * (1.0 - likeness) / (1.0 + likeness) - parameters).max(2.0);
     let error = (squares / freedom / spread).sqrt();
-    let half = student(freedom) * error;
+    let even: Vec<(f64, f64)> = rows.iter().map(|row| (row[0], row[2] - per_session.unwrap_or(0.0) * (row[1] - a))).collect();
+    let half = (student(freedom) * error).max(by_parts(&even).unwrap_or(f64::INFINITY));
     Ok(Trend { slope, interval: (slope - half, slope + half), per_session, blocks: rows.len() })
+}
+
+/// Half the interval of the growth from part to part, of (hours, value): memory goes up in steps, each of them for good, and a line takes one that comes late
+/// for a slope. What leaks grows in every part.
+fn by_parts(rows: &[(f64, f64)]) -> Option<f64> {
+    let mean = |part: usize| {
+        let of = rows.get(part * rows.len() / PARTS..(part + 1) * rows.len() / PARTS).filter(|of| !of.is_empty())?;
+        let n = of.len() as f64;
+        Some((of.iter().map(|row| row.0).sum::<f64>() / n, of.iter().map(|row| row.1).sum::<f64>() / n))
+    };
+    let levels: Vec<(f64, f64)> = (0..PARTS).map(mean).collect::<Option<_>>()?;
+    let growth: Vec<f64> = levels.windows(2).map(|two| (two[1].1 - two[0].1) / (two[1].0 - two[0].0)).collect();
+    let n = growth.len() as f64;
+    let average = growth.iter().sum::<f64>() / n;
+    let variance = growth.iter().map(|one| (one - average).powi(2)).sum::<f64>() / (n - 1.0);
+    Some(student(n - 1.0) * (variance / n).sqrt())
 }
 
 /// The 97.5 % quantile of Student's t, from above: an interval that is a little too wide is a finding too few, never one too many.

@@ -6,6 +6,8 @@
 //! them make any drift "significant". So samples become means of blocks, at most [`MAX_BLOCKS`], which also takes single spikes down; a least
 //! squares line goes through the blocks, with the live sessions as a second variable, so that a crowd that comes is no leak; and the standard
 //! error is widened by what neighbouring residuals still have in common (their first autocorrelation, as an effective number of blocks).
+//! An allocator keeps what was needed once, so memory also goes up in steps that stay. A line through one step that comes late has a slope, and
+//! residuals that say nothing against it. So the interval is no narrower than that of the growth between six parts of the run: of a leak each part has its share.
 //! Theil-Sen would bear more outliers, but has no place for the sessions, and its interval takes samples as independent.
 //!
 //! What comes before the end of the warm-up, and the first quarter after it, is left out: caches and pools fill once, and that is no leak.

@@ -62,6 +62,27 @@ fn a_planted_leak_is_found_and_sized() {
     assert!(outside <= 8, "the true slope is outside of {outside} of 78 intervals");
 }
 
+/// What was needed once is kept: the later it comes, the more it looks like a slope.
+#[test]
+fn a_step_is_no_leak_and_a_leak_in_steps_is_one() {
+    let found = |rss: &dyn Fn(f64) -> f64| {
+        let mut noise = Noise(7);
+        let mut book = LeakBook::new(60.0);
+        for second in 0..1_800 {
+            let at = f64::from(second);
+            let sample = Sample { rss_bytes: Some(((rss(at) + 0.3 * noise.next()) * MIB) as u64), active: 1_000, ..Sample::default() };
+            book.add("driver", "it", at, sample);
+        }
+        row(&book, Leak::Rss)
+    };
+    for step_s in [700.0, 1_000.0, 1_400.0, 1_640.0] {
+        let row = found(&|at| 228.0 + if at > step_s { 7.0 } else { 0.0 });
+        assert!(!row.grows(), "{step_s}: {row:?}");
+    }
+    let leaks = found(&|at| 228.0 + 0.5 * (at / 60.0).floor());
+    assert!(leaks.grows() && (leaks.slope_per_h.unwrap() - 30.0).abs() < 2.0, "{leaks:?}");
+}
+
 #[test]
 fn noise_that_clings_is_no_leak() {
     let mut called = 0;

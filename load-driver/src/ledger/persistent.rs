@@ -70,8 +70,8 @@ impl Recurrent {
             self.least = if self.odd == 0 { size } else { self.least.min(size) };
             self.odd += 1;
         }
-        let comes = size > 0 && !std::mem::replace(&mut self.there, size > 0);
-        if comes {
+        let was_there = std::mem::replace(&mut self.there, size > 0);
+        if size > 0 && !was_there {
             self.came.push_back((self.looks, size));
             if self.came.len() > OFTEN {
                 self.came.pop_front();

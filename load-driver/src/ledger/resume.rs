@@ -159,7 +159,7 @@ impl Ledger {
         let boot = Boot::new(index.unwrap_or(usize::MAX), true, sample, &self.config, &self.book);
         Some(BackendStand {
             backend,
-            boot_id: boot.boot_id,
+            boot_id: boot.boot_id.clone(),
             ours_alone: boot.ours_alone,
             base_started: boot.base.started.1,
             base_active: boot.base.active,

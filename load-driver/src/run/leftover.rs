@@ -422,12 +422,9 @@ mod tests {
             rejected: Some(rejected),
             ..counts(0, 50, completed + failed + 10)
         };
-        for (now, expected) in [
-            (now(25, 15, 3), &[][..]),
-            (now(20, 20, 9), &[]),
-            (now(12, 28, 3), &[(WrongOutcome, 8)]),
-            (now(25, 15, 1), &[(Miscounted, 2)]),
-        ] {
+        for (now, expected) in
+            [(now(25, 15, 3), &[][..]), (now(20, 20, 9), &[]), (now(12, 28, 3), &[(WrongOutcome, 8)]), (now(25, 15, 1), &[(Miscounted, 2)])]
+        {
             let expected: Vec<(String, u64)> = expected.iter().map(|(name, size)| (name.name().to_owned(), *size)).collect();
             assert_eq!(found(Some(&stand(0, false, 0)), &now), expected, "{now:?}");
             assert_eq!(are_over(Some(&stand(0, false, 0)), &now), expected.is_empty());

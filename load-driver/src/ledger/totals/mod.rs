@@ -347,7 +347,12 @@ impl Totals {
     /// Live sessions that were not counted, at worst, in the course of the run. Sessions that were never added at all are told of elsewhere.
     fn most_short(&self, never_added: u64) -> u64 {
         // What was not added for a while was missing all the same.
-        let missing = self.firmly.iter().map(|firmly| firmly.most).fold(self.missing.most.max(self.again.0.size()), u64::max).max(self.average.size());
+        let missing = self
+            .firmly
+            .iter()
+            .map(|firmly| firmly.most)
+            .fold(self.missing.most.max(self.again.0.size()), u64::max)
+            .max(self.average.size());
         self.short.most.max(missing.saturating_sub(never_added))
     }
 
