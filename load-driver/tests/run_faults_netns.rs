@@ -74,7 +74,7 @@ fn links(pid: u32) -> usize {
 #[test]
 fn every_kind_is_made_or_says_why_not_and_the_counters_agree() {
     let faults = "  - {at: 500ms, kind: tbf, bytes_per_s: 20000, duration: 1s, target: {backend: 1}}
-  - {at: 1s, kind: netem, delay: 20ms, loss: 0.01, duration: 500ms, target: {backend: 1}}
+  - {at: 1500ms, kind: netem, delay: 20ms, loss: 0.01, duration: 300ms, target: {backend: 1}}
   - {at: 1800ms, kind: socket_kill, target: {backend: 1}}
   - {at: 3s, kind: nft_drop, duration: 2s, target: {backend: 1}}
 ";

@@ -119,6 +119,11 @@ const ROWS: &[Row] = &[
         },
     },
     Row {
+        id: "backend-ci-commands",
+        got: "exit 106",
+        deed: || against(|mut stream| answer(&mut stream, b"HTTP/1.1 401 No\r\nContent-Length: 29\r\n\r\n##[stop-commands]x\n::error::y")),
+    },
+    Row {
         id: "backend-frame-of-2-to-62",
         got: "exit 106",
         deed: || upgraded(|stream| answer(stream, &[&[0x82, 127, 0x40][..], &[0; 7], &[0; 4096]].concat())),
@@ -295,6 +300,19 @@ const ROWS: &[Row] = &[
         },
     },
     Row {
+        id: "counters-ci-commands",
+        got: "exit 98",
+        deed: || {
+            lying(|path, page| {
+                page["backend_id"] = json!("::error::x ##[stop-commands]x");
+                if path.starts_with("/snapshot") {
+                    page["active"] = json!(7);
+                    page["phases"] = json!({"##[error]": 7});
+                }
+            })
+        },
+    },
+    Row {
         id: "counters-token-for-a-number",
         got: "exit 106, the token nowhere",
         deed: || {
@@ -383,7 +401,7 @@ fn run(profile: &str) -> Run {
     Run::of(profile).through(&format!("ulimit -v {MEMORY}; exec \"$@\""))
 }
 
-/// Its end, and nothing of a peer's that a terminal would obey.
+/// Its end, and nothing of a peer's that a terminal would obey, or the runner of a CI system.
 fn over(run: Run) -> String {
     ended(&run.finish())
 }
@@ -392,6 +410,8 @@ fn ended(done: &Done) -> String {
     for (what, text) in [("standard output", &done.stdout), ("standard error", &done.stderr)] {
         let raw = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t'));
         assert_eq!(raw, None, "{what}: {text:?}");
+        let command = text.lines().find(|line| line.contains("##[") || line.trim_start().starts_with("::"));
+        assert_eq!(command, None, "{what}: {text:?}");
     }
     assert!(!done.stderr.contains("overflow") && !done.stderr.contains("memory allocation"), "{}", done.stderr);
     done.code().map_or_else(|| "a signal".to_owned(), |code| format!("exit {code}"))

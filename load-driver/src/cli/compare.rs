@@ -49,7 +49,7 @@ pub fn compare(args: &CompareArgs) -> ExitCode {
     let compared = compare::compare(&baseline, &current, args.matters.into());
     let style = Style::detect(std::io::stdout().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
     let mut text = match args.format {
-        Format::Terminal => comparison::render(&compared, style),
+        Format::Terminal => style.harmless(&comparison::render(&compared, style)),
         Format::Markdown => markdown::render_comparison(&compared),
         Format::Json => match serde_json::to_string_pretty(&compared) {
             Ok(text) => text + "\n",

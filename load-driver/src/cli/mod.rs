@@ -19,7 +19,7 @@ use crate::{
     engine::{BalancerConfig, worker::Work},
     plan::Plan,
     profile::{self, Source},
-    report::{Exit, Style},
+    report::{Exit, Style, uncommanding},
     run::{self, ReachArgs, RunArgs},
 };
 
@@ -203,10 +203,24 @@ fn log_to_stderr() {
     // A second one in the same process would be a fault of a test, not of a user.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(|| Uncommanding(io::stderr()))
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
         .log_internal_errors(false)
         .try_init();
+}
+
+/// A log may quote a backend, and GitHub's runner obeys what it reads in it. Whole lines come in one piece.
+struct Uncommanding<W>(W);
+
+impl<W: Write> Write for Uncommanding<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_all(uncommanding(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 fn worker() -> anyhow::Result<()> {
@@ -222,4 +236,17 @@ fn worker() -> anyhow::Result<()> {
         let plan = Plan::build(&profile, &job.run_id)?;
         Ok(Work { plan: if let Some(at) = job.resumed { plan.resumed(at) } else { plan }, balancer })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_commands_no_runner() {
+        let mut log = Uncommanding(Vec::new());
+        let line = b"WARN the backend said: ##[stop-commands]x\n::error::y\xff\n";
+        assert_eq!(log.write(line).unwrap(), line.len());
+        assert_eq!(String::from_utf8(log.0).unwrap(), "WARN the backend said: ##\u{fffd}stop-commands]x\n:\u{fffd}error::y\u{fffd}\n");
+    }
 }

@@ -1,6 +1,6 @@
 //! `faults`: what goes wrong on purpose, and when.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use proto::time::Micros;
 use schemars::JsonSchema;
@@ -78,10 +78,48 @@ impl FaultScope {
     const fn is_all(&self) -> bool {
         self.backend.is_none() && self.scenario.is_none()
     }
+
+    /// Somebody is in both, of processes: a scenario names its worker, and nothing else names a worker.
+    fn meets(&self, other: &Self) -> bool {
+        match (&self.scenario, &other.scenario) {
+            (Some(one), Some(other)) => one == other,
+            (None, None) => self.backend.zip(other.backend).is_none_or(|(one, other)| one == other),
+            _ => false,
+        }
+    }
+}
+
+/// A kind that there can be once at a time of a process, or an interface, and the one that stands for what it holds. None where several at once add up.
+const fn held(kind: FaultName) -> Option<FaultName> {
+    match kind {
+        FaultName::Stop | FaultName::Cpu | FaultName::Drain | FaultName::NftDrop => Some(kind),
+        // One shaper an interface.
+        FaultName::Tbf | FaultName::Netem => Some(FaultName::Tbf),
+        _ => None,
+    }
+}
+
+/// As a profile writes it.
+fn span_of(at: Micros) -> Span {
+    Span(Duration::from_micros(at.0))
+}
+
+/// Of whom, in words.
+fn place(entry: &FaultEntry) -> String {
+    match (&entry.target.scenario, entry.target.backend) {
+        (Some(scenario), _) => format!("scenario {scenario}"),
+        (None, Some(backend)) => format!("backend {backend}"),
+        (None, None) => "all backends".to_owned(),
+    }
 }
 
 /// Faults that one run can hold, repetitions and all.
 const MAX_FAULTS: usize = 10_000;
+
+/// A control group leaves a process this much of a processor, or more.
+const LEAST_CORES: f64 = 0.05;
+/// Before the first try to come back.
+const LEAST_BACKOFF: Duration = Duration::from_millis(1);
 
 /// Keys that only some kinds know.
 const OWN_KEYS: [&str; 10] = ["delay", "jitter", "bytes_per_s", "gap", "period", "loss", "dead_for", "cores", "backoff", "rate"];
@@ -149,6 +187,17 @@ impl FaultEntry {
         }
     }
 
+    /// Run times at which it begins: always once, and again before `end`.
+    fn times(&self, end: Micros) -> impl Iterator<Item = Micros> + use<> {
+        let every = self.every.filter(|every| every.micros() > 0);
+        std::iter::successors(Some(Micros(self.at.micros())), move |at| every.map(|every| *at + every.0).filter(|at| *at < end))
+    }
+
+    /// Both hold the same state of the same processes or interfaces.
+    fn holds_what(&self, other: &Self) -> bool {
+        held(self.kind).is_some() && held(self.kind) == held(other.kind) && self.target.meets(&other.target)
+    }
+
     /// Each entry by itself.
     fn check(&self, c: &mut Checker<'_>, world: &World<'_>) {
         let word = self.kind.name();
@@ -190,6 +239,14 @@ impl FaultEntry {
             if value.is_some_and(|value| !(value > 0.0 && value.is_finite())) {
                 c.error(key, format!("`{key}` is not above 0"), "write a number above 0");
             }
+        }
+        if self.cores.is_some_and(|cores| cores > 0.0 && cores < LEAST_CORES) {
+            let message = format!("`cores` is below {LEAST_CORES}, the least that a control group can leave a process");
+            c.error("cores", message, format!("write {LEAST_CORES} or more, or use `stop`"));
+        }
+        if self.backoff.is_some_and(|backoff| backoff.0 < LEAST_BACKOFF) {
+            let message = "`backoff` is below 1ms: everybody would make all of the 16 tries to come back at once";
+            c.error("backoff", message, "write 1ms or more");
         }
         if self.rate.is_some_and(|rate| rate > 10_000.0) {
             c.error("rate", "more than 10000 connections a second", "write 10000 or less");
@@ -287,8 +344,42 @@ impl Profile {
             let all: u128 = self.faults.iter().map(count).sum();
             if all > MAX_FAULTS as u128 {
                 c.here(format!("the timeline has {all} faults"), format!("repeat them less often: {MAX_FAULTS} are the most"));
+            } else {
+                self.check_overlaps(c, end);
             }
         });
+    }
+
+    /// What only one can hold at a time: the end of the first would be the end of the second, whose row would say that it lasted.
+    fn check_overlaps(&self, c: &mut Checker<'_>, end: Duration) {
+        let end = Micros(end.as_micros().try_into().unwrap_or(u64::MAX));
+        let mut all: Vec<(Micros, Micros, usize, &FaultEntry)> = Vec::new();
+        for (at, entry) in self.faults.iter().enumerate().filter(|(_, entry)| held(entry.kind).is_some()) {
+            let lasts = entry.duration.map_or(Duration::ZERO, |span| span.0);
+            all.extend(entry.times(end).map(|from| (from, from + lasts, at, entry)));
+        }
+        all.sort_by_key(|(from, _, at, _)| (*from, *at));
+        let mut open: Vec<(Micros, Micros, usize, &FaultEntry)> = Vec::new();
+        let mut told = BTreeSet::new();
+        for (from, to, at, entry) in all {
+            open.retain(|(_, until, ..)| *until > from);
+            let Some((since, until, other, before)) = open.iter().find(|(.., before)| entry.holds_what(before)) else {
+                open.push((from, to, at, entry));
+                continue;
+            };
+            if told.insert((*other, at)) {
+                let message = format!(
+                    "`{}` begins at {} while `{}` of {} lasts ({} to {}, entry {other}): the end of one would undo both",
+                    entry.kind.name(),
+                    span_of(from),
+                    before.kind.name(),
+                    place(before),
+                    span_of(*since),
+                    span_of(*until),
+                );
+                c.within(at, |c| c.error("at", message, "let it begin when the other is over, or give them different targets"));
+            }
+        }
     }
 
     /// All faults of a run whose last session begins before `end`, in order of time.
@@ -296,27 +387,84 @@ impl Profile {
         let number = |name: &str| self.scenarios.iter().position(|(known, _)| known == name).and_then(|at| u16::try_from(at).ok());
         let mut all = Vec::new();
         for entry in &self.faults {
-            let mut at = Micros(entry.at.micros());
-            loop {
-                all.push(Fault {
-                    number: 0,
-                    at,
-                    duration: entry.duration.map_or(Duration::ZERO, |span| span.0),
-                    kind: entry.kind(),
-                    target: FaultTarget { backend: entry.target.backend, scenario: entry.target.scenario.as_deref().and_then(number) },
-                    fraction: entry.fraction.unwrap_or(1.0),
-                });
-                let Some(every) = entry.every.filter(|every| !every.0.is_zero()) else { break };
-                at += every.0;
-                if at >= end || all.len() >= MAX_FAULTS {
-                    break;
-                }
-            }
+            all.extend(entry.times(end).take(MAX_FAULTS.saturating_sub(all.len()).max(1)).map(|at| Fault {
+                number: 0,
+                at,
+                duration: entry.duration.map_or(Duration::ZERO, |span| span.0),
+                kind: entry.kind(),
+                target: FaultTarget { backend: entry.target.backend, scenario: entry.target.scenario.as_deref().and_then(number) },
+                fraction: entry.fraction.unwrap_or(1.0),
+            }));
         }
         all.sort_by_key(|fault| fault.at);
         for (number, fault) in all.iter_mut().enumerate() {
             fault.number = number as u16;
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::profile::{Source, open_text};
+
+    /// What is said of these entries of a run of one minute on three backends.
+    fn said(faults: &[&str]) -> Option<String> {
+        let text = format!(
+            "target: {{embedded: {{backends: 3}}}}\nscenarios:\n  {{a: &s {{executor: constant-sessions, sessions: 1, duration: 60s, conversations: [{{turns: \
+             [{{wait: 1s}}]}}]}}, b: *s}}\nfaults: [{}]",
+            faults.join(", ")
+        );
+        open_text(&Source::Shipped("test".into()), "test", &text, &[]).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_only_one_can_hold_is_held_once() {
+        let stop = |at: &str, lasts: &str, target: &str| format!("{{at: {at}, kind: stop, duration: {lasts}{target}}}");
+        let backend = |n: usize| format!(", target: {{backend: {n}}}");
+        for (one, other) in [
+            (stop("1s", "5s", ""), stop("6s", "5s", "")),
+            (stop("6s", "5s", ""), stop("1s", "5s", "")),
+            (stop("1s", "5s", &backend(0)), stop("2s", "5s", &backend(1))),
+            (stop("1s", "5s", ", target: {scenario: a}"), stop("2s", "5s", ", target: {scenario: b}")),
+            (stop("1s", "5s", ", target: {scenario: a}"), stop("2s", "5s", "")),
+            (stop("1s", "5s", ""), "{at: 2s, kind: cpu, cores: 0.05, duration: 5s}".to_owned()),
+            ("{at: 1s, kind: stall, duration: 5s}".to_owned(), "{at: 2s, kind: stall, duration: 5s}".to_owned()),
+            ("{at: 1s, kind: churn, rate: 5, duration: 5s}".to_owned(), "{at: 2s, kind: churn, rate: 5, duration: 5s}".to_owned()),
+            (stop("1s", "2s, every: 10s", ""), stop("6s", "2s, every: 20s", &backend(2))),
+        ] {
+            assert_eq!(said(&[&one, &other]), None, "{one} {other}");
+        }
+        for (one, other, says) in [
+            (
+                stop("1s", "5s", ""),
+                stop("5999ms", "5s", &backend(0)),
+                "`stop` begins at 5.999s while `stop` of all backends lasts (1s to 6s, entry 0)",
+            ),
+            (
+                stop("9s", "5s", ""),
+                stop("5s", "5s", &backend(2)),
+                "`stop` begins at 9s while `stop` of backend 2 lasts (5s to 10s, entry 1)",
+            ),
+            (
+                stop("1s", "5s", ", target: {scenario: a}"),
+                stop("2s", "1s", ", target: {scenario: a}"),
+                "of scenario a lasts (1s to 6s, entry 0)",
+            ),
+            // 1, 11, 21 ... and 6, 14, 22 ...
+            (
+                stop("1s", "2s, every: 10s", ""),
+                stop("6s", "2s, every: 8s", ""),
+                "begins at 22s while `stop` of all backends lasts (21s to 23s, entry 0)",
+            ),
+        ] {
+            let told = said(&[&one, &other]).unwrap_or_default();
+            assert!(told.contains(says), "{one} {other}: {told}");
+        }
+        for kind in ["cpu, cores: 1", "drain", "tbf, bytes_per_s: 9", "netem, delay: 1ms", "nft_drop"] {
+            let of = |at: &str| format!("{{at: {at}, kind: {kind}, duration: 5s}}");
+            assert!(said(&[&of("1s"), &of("2s")]).is_some_and(|told| told.contains("would undo both")), "{kind}");
+            assert_eq!(said(&[&of("1s"), &of("6s")]), None, "{kind}");
+        }
     }
 }

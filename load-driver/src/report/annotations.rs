@@ -188,7 +188,8 @@ fn line(level: Level, title: &str, message: &str) -> String {
 fn data(text: &str) -> String {
     let cut: String = text.chars().take(LONGEST).collect();
     let rest = if cut.len() < text.len() { "..." } else { "" };
-    (cut + rest).replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+    // The runner's older commands begin anywhere in a line.
+    (cut + rest).replace("##[", "##\u{fffd}").replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
 /// A property: the runner ends it at a comma or a colon too.
@@ -217,6 +218,8 @@ mod tests {
         assert!(line.starts_with("::error title=a%3Ab%2Cc%250A%3A%3Aerror"), "{line}");
         let (head, message) = line.trim_end().strip_prefix("::error title=").unwrap().split_once("::").unwrap();
         assert_eq!((undone(head).as_str(), undone(message).as_str()), (hostile, hostile));
+        let older = render(&[one(Level::Error, "##[a]", "x ##[stop-commands]y")]);
+        assert!(!older.contains("##["), "{older}");
     }
 
     #[test]

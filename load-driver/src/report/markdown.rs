@@ -12,7 +12,7 @@ use std::{
 use super::{
     Event, Sink, Summary, comparison,
     json::write_whole,
-    page::{add, bounded, escape, section, table},
+    page::{ROWS, add, bounded, escape, section, table},
     rows,
     summary::{CountersStatus, LatencyRow},
     terminal::{figure, hint, latency},
@@ -166,6 +166,14 @@ fn counters(s: &Summary) -> String {
     };
     let basis = if c.basis.is_empty() { "no backend was asked" } else { &c.basis };
     let mut body = format!("{state}: {}\n", escape(basis));
+    let blind = c.cannot_see.iter().map(|what| format!("cannot see: {what}"));
+    let worth: Vec<String> = rows::confidence(c).into_iter().chain(blind).collect();
+    for line in &worth {
+        add!(body, "\n- {}", escape(line));
+    }
+    if !worth.is_empty() {
+        body.push('\n');
+    }
     if !c.findings.is_empty() {
         let rows = c.findings.iter().map(|f| {
             let words: Vec<&str> = std::iter::once(&f.evidence).chain(&f.consequences).map(String::as_str).collect();
@@ -241,14 +249,15 @@ fn broken(s: &Summary) -> String {
 
 fn sessions(s: &Summary) -> String {
     let f = &s.funnel;
-    let row = |name: &str, n: u64, of: u64| [name.to_owned(), count(n), percent(n, of)];
+    // One base for all, as in the terminal.
+    let row = |name: &str, n: u64| [name.to_owned(), count(n), percent(n, f.requested)];
     let rows = [
-        row("requested", f.requested, f.requested),
-        row("attempted", f.attempted, f.requested),
-        row("established", f.established, f.requested),
-        row("completed", f.completed, f.established),
-        row("interrupted", f.interrupted, f.established),
-        row("failed, of all", f.sessions_failed(), f.requested),
+        row("requested", f.requested),
+        row("attempted", f.attempted),
+        row("established", f.established),
+        row("completed", f.completed),
+        row("interrupted", f.interrupted),
+        row("failed, of all", f.sessions_failed()),
     ];
     section("Sessions", &table(["", "count", "of requested"], rows))
 }
@@ -311,7 +320,15 @@ fn faults(s: &Summary) -> String {
     if s.faults.is_empty() {
         return String::new();
     }
-    section("Faults made on purpose", &table(rows::FAULTS, s.faults.iter().map(rows::fault)))
+    let mut body = table(rows::FAULTS, s.faults.iter().map(rows::fault));
+    let beyond = rows::not_made(s.faults.iter().skip(ROWS));
+    for line in &beyond {
+        add!(body, "\n- {}", escape(line));
+    }
+    if !beyond.is_empty() {
+        body.push('\n');
+    }
+    section("Faults made on purpose", &body)
 }
 
 fn generator(s: &Summary) -> String {
@@ -330,10 +347,11 @@ fn generator(s: &Summary) -> String {
 
 fn growth(s: &Summary) -> String {
     let mut judged = s.leaks.iter().filter_map(rows::growth).peekable();
-    if judged.peek().is_none() {
-        return String::new();
+    let mut body = if judged.peek().is_none() { String::new() } else { table(rows::GROWTH, judged) };
+    for why in rows::untold_growth(s) {
+        add!(body, "{}{}\n", if body.is_empty() { "" } else { "\n" }, escape(&why));
     }
-    section("Growth", &table(rows::GROWTH, judged))
+    section("Growth", &body)
 }
 
 fn costs(s: &Summary) -> String {

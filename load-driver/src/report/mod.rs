@@ -29,7 +29,7 @@ pub use live::{Live, LiveMode, LoadUnit, ScenarioTick, Stage, Tick};
 pub use markdown::Markdown;
 pub use summary::{RunInfo, Summary};
 pub use terminal::Terminal;
-pub use text::Style;
+pub use text::{Style, uncommanding};
 
 use crate::record::Second;
 

@@ -7,7 +7,7 @@ use super::text::column;
 /// Bytes of one report. A step's summary may have 1 MiB for all that is written to it.
 pub(super) const LIMIT: usize = 200 * 1024;
 /// Rows of one table.
-const ROWS: usize = 100;
+pub(super) const ROWS: usize = 100;
 /// Characters of one cell or sentence.
 const LONGEST: usize = 400;
 

@@ -6,9 +6,10 @@ use super::{
     text::{count, ms_or_dash, seconds},
 };
 use crate::{
-    leak::LeakRow,
+    leak::{Leak, LeakRow},
     ledger::{Ages, Confidence, DefectName, DriftRow},
-    plan::{Dialect, Protocol},
+    plan::{Dialect, FaultName, Protocol},
+    threshold::Status,
 };
 
 /// Of the table of scenarios.
@@ -24,6 +25,12 @@ pub(super) const FAULTS: [&str; 8] = ["", "<with", "<target", "share", "at s", "
 
 /// Of the growth of processes.
 pub(super) const GROWTH: [&str; 6] = ["", "growth", "95 %", "last", "rests on", "<"];
+
+/// Reasons that are told of faults without a row.
+const MOST_REASONS: usize = 20;
+
+/// Processes that are named for one reason.
+const MOST_PROCESSES: usize = 5;
 
 /// As in profiles.
 pub(super) const fn protocol(protocol: Protocol) -> &'static str {
@@ -91,6 +98,11 @@ fn other_ghosts(summary: &Summary) -> Option<String> {
     (more > 0).then(|| format!("and {} ghosts whose sessions no plan ended: a broken connection did, or the backend itself", count(more)))
 }
 
+/// How much the verdict on the counters is worth, where something judged them.
+pub(super) fn confidence(counters: &CountersSection) -> Option<String> {
+    counters.confidence.map(|confidence| format!("confidence: {}", confidence.words()))
+}
+
 /// How far the counts were off over time, and how old their ghosts got, in sentences; empty when nobody looked.
 pub(super) fn drift(counters: &CountersSection) -> Vec<String> {
     let off = |row: &&DriftRow| row.episodes > 0;
@@ -128,6 +140,42 @@ fn age(what: &str, ages: &Ages) -> Option<String> {
     (*n > 0).then(|| format!("{what} p50 {}, p95 {}, max {} ({})", of(*p50_s), of(*p95_s), of(*max_s), count(*n)))
 }
 
+/// Sentences on faults that have no row here: of what was not made, or not in full, nobody may hear nothing.
+pub(super) fn not_made<'a>(rest: impl Iterator<Item = &'a FaultRow>) -> Vec<String> {
+    let mut all: Vec<(FaultName, String, u64, f64)> = Vec::new();
+    for row in rest {
+        let Some(why) = row.not_made() else { continue };
+        match all.iter_mut().find(|(kind, known, ..)| *kind == row.kind && *known == why) {
+            Some((_, _, times, _)) => *times += 1,
+            None => all.push((row.kind, why, 1, row.planned_s)),
+        }
+    }
+    let left = all.len().saturating_sub(MOST_REASONS);
+    let line = |(kind, why, times, first): &(FaultName, String, u64, f64)| {
+        format!("of these {} x {}, first planned at {first:.1} s: {why}", count(*times), kind.name())
+    };
+    let mut lines: Vec<String> = all.iter().take(MOST_REASONS).map(line).collect();
+    if left > 0 {
+        let more: u64 = all.iter().skip(MOST_REASONS).map(|(_, _, times, _)| times).sum();
+        lines.push(format!("of these {} more were not made, not in full, or struck nobody: see summary.json", count(more)));
+    }
+    lines
+}
+
+/// Whole percents where there are many, and two digits of what is less than ten: what is not nothing does not look like nothing.
+fn share(fraction: f64) -> String {
+    let percent = fraction * 100.0;
+    if percent > 0.0 && percent < 1e-6 {
+        return "<0.000001 %".to_owned();
+    }
+    if percent <= 0.0 || percent >= 10.0 {
+        return format!("{percent:.0} %");
+    }
+    let digits = (1.0 - percent.log10().floor()) as usize;
+    let shown = format!("{percent:.digits$}");
+    format!("{} %", shown.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// One fault that was made on purpose, or was not.
 pub(super) fn fault(row: &FaultRow) -> [String; 8] {
     let shown = |value: f64| if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") };
@@ -145,7 +193,7 @@ pub(super) fn fault(row: &FaultRow) -> [String; 8] {
         row.kind.name().to_owned(),
         if row.with.is_empty() { "-".to_owned() } else { row.with.clone() },
         row.target.clone(),
-        format!("{:.0} %", row.fraction * 100.0),
+        share(row.fraction),
         format!("{:.1}", row.began_s.unwrap_or(row.planned_s)),
         row.lasted_s().map_or_else(|| "-".to_owned(), |lasted| format!("{lasted:.1}")),
         row.struck.map_or_else(|| "-".to_owned(), count),
@@ -164,6 +212,30 @@ pub(super) fn growth(row: &LeakRow) -> Option<[String; 6]> {
         format!("{} x {} s", row.blocks, row.block_s),
         if row.grows() { "grows" } else { "flat" }.to_owned(),
     ])
+}
+
+/// Why a threshold on growth has no data, process by process where the reasons differ.
+pub(super) fn untold_growth(s: &Summary) -> Vec<String> {
+    let mut all: Vec<(Leak, &str, Vec<&str>)> = Vec::new();
+    for what in Leak::ALL {
+        let key = format!("leak_{}", what.name());
+        if !s.thresholds.iter().any(|r| r.status == Status::NoData && r.key == key) {
+            continue;
+        }
+        for row in s.leaks.iter().filter(|row| row.what == what && row.slope_per_h.is_none() && !row.reason.is_empty()) {
+            match all.iter_mut().find(|(known, why, _)| *known == what && *why == row.reason) {
+                Some((_, _, processes)) => processes.push(&row.process),
+                None => all.push((what, &row.reason, vec![&row.process])),
+            }
+        }
+    }
+    let line = |(what, why, processes): &(Leak, &str, Vec<&str>)| {
+        let shown: Vec<&str> = processes.iter().take(MOST_PROCESSES).copied().collect();
+        let more = processes.len() - shown.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("leak_{} has no data of {}{more}: {why}", what.name(), shown.join(", "))
+    };
+    all.iter().map(line).collect()
 }
 
 /// One part of a run that was resumed, and how it ended if its driver was killed.

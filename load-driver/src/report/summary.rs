@@ -364,10 +364,10 @@ impl FaultRow {
         }
     }
 
-    /// How long it lasted, seconds: as planned while it is not over, or was not made; none for what happens in a moment.
+    /// How long it lasted, seconds: as planned while it is not over; none for what happens in a moment, and for what was not made.
     pub fn lasted_s(&self) -> Option<f64> {
-        let lasted = self.began_s.zip(self.ended_s).map_or(self.duration_s, |(from, to)| to - from);
-        (self.duration_s > 0.0).then_some(lasted)
+        let from = self.began_s.filter(|_| self.duration_s > 0.0 && self.skipped.is_none())?;
+        Some(self.ended_s.map_or(self.duration_s, |to| to - from))
     }
 
     /// It began, and nothing says that it is over.

@@ -10,7 +10,6 @@ use super::{
 use crate::{
     balance::Balance,
     leak::LeakRow,
-    ledger::Confidence,
     record::{Counter, histogram::LIMIT_US},
     threshold::{Status, ThresholdResult, Unit},
     voice::{VoiceSection, VoiceStatus},
@@ -85,7 +84,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
         errors(s, style),
         generator(s, style),
         costs(&s.costs, style),
-        leaks(&s.leaks, style),
+        leaks(s, style),
         totals(s, style),
         verdict(s, style),
     ];
@@ -167,8 +166,8 @@ fn counters(s: &Summary, style: Style) -> String {
     let mut body = Lines::default();
     let basis = if s.counters.basis.is_empty() { "no backend was asked" } else { &s.counters.basis };
     body.line(format_args!("  {verdict}: {basis}"));
-    if let Some(confidence @ (Confidence::Totals | Confidence::WithOtherTraffic)) = s.counters.confidence {
-        body.line(format_args!("  confidence: {}", confidence.words()));
+    if let Some(confidence) = rows::confidence(&s.counters) {
+        body.line(format_args!("  {confidence}"));
     }
     if !s.counters.cannot_see.is_empty() {
         body.line(format_args!("  cannot see: {}", s.counters.cannot_see.join("; ")));
@@ -320,9 +319,14 @@ fn faults(all: &[FaultRow], style: Style) -> String {
     if shown.is_empty() {
         return String::new();
     }
-    let rest = all.len() - shown.len();
-    let rest = if rest > 0 { format!("  and {rest} more: see summary.json\n") } else { String::new() };
-    section(style, "faults made on purpose", &format!("{}{rest}", table(&rows::FAULTS, &shown)))
+    let mut rest = Lines::default();
+    if all.len() > shown.len() {
+        rest.line(format_args!("  and {} more: see summary.json", count((all.len() - shown.len()) as u64)));
+    }
+    for line in rows::not_made(all.iter().skip(MOST_FAULTS)) {
+        rest.line(format_args!("  {line}"));
+    }
+    section(style, "faults made on purpose", &(table(&rows::FAULTS, &shown) + &rest.into_text()))
 }
 
 /// Of one backend there is nothing to say.
@@ -355,11 +359,18 @@ fn dominating(s: &Summary) -> Option<(&String, &u64)> {
     s.errors.iter().max_by_key(|(_, n)| **n)
 }
 
-/// Why nothing came to be, where the sessions tell.
+/// Why nothing was tested, where the sessions tell.
 fn unusable(s: &Summary) -> Option<String> {
-    let (cause, _) = dominating(s)?;
-    let hint = hint(cause).map(|hint| format!(": {hint}")).unwrap_or_default();
-    Some(format!("target unusable: no session began, most for {cause}{hint}"))
+    let why = &s.invariants.iter().find(|i| i.name == build::WORKS && i.holds == Some(false))?.detail;
+    let most = dominating(s).map(|(cause, _)| {
+        let hint = hint(cause).map(|hint| format!(": {hint}")).unwrap_or_default();
+        format!("most for {cause}{hint}")
+    });
+    Some(match (most, s.funnel.established) {
+        (Some(most), 0) => format!("target unusable: no session began, {most}"),
+        (Some(most), _) => format!("target unusable: {why}; of all sessions that failed {most}"),
+        (None, _) => format!("target unusable: {why}"),
+    })
 }
 
 /// What to do about a cause that the user can mend.
@@ -430,8 +441,7 @@ fn costs(costs: &[ProcessCost], style: Style) -> String {
     section(style, "cost", &table(&head, &costs.iter().map(line).collect::<Vec<_>>()))
 }
 
-fn leaks(leaks: &[LeakRow], style: Style) -> String {
-    // What is too short to tell is said once, not by process.
+fn leaks(s: &Summary, style: Style) -> String {
     let line = |row: &LeakRow| {
         let mut cells = rows::growth(row)?;
         if row.grows() {
@@ -439,8 +449,13 @@ fn leaks(leaks: &[LeakRow], style: Style) -> String {
         }
         Some(cells.to_vec())
     };
-    let lines: Vec<_> = leaks.iter().filter_map(line).collect();
-    if lines.is_empty() { String::new() } else { section(style, "growth", &table(&rows::GROWTH, &lines)) }
+    let lines: Vec<_> = s.leaks.iter().filter_map(line).collect();
+    let shown = if lines.is_empty() { String::new() } else { table(&rows::GROWTH, &lines) };
+    let mut untold = Lines::default();
+    for why in rows::untold_growth(s) {
+        untold.line(format_args!("  {why}"));
+    }
+    section(style, "growth", &(shown + &untold.into_text()))
 }
 
 fn totals(s: &Summary, style: Style) -> String {

@@ -495,6 +495,76 @@ fn a_fault_shows_what_was_made_of_it_and_how_long_it_lasted() {
     assert_eq!(serde_json::to_value(&summary).unwrap()["faults"][1]["with"], "delay 2s");
 }
 
+/// A soak has more faults than a table has rows.
+#[test]
+fn what_was_not_made_is_told_beyond_the_table_too() {
+    let unhurt = FaultRow { struck: Some(0), ..stall(None) };
+    let faults = [vec![stall(None); 150], vec![stall(Some("needs root")); 7], vec![unhurt, stall(None)]].concat();
+    let summary = Summary { faults, ..good() };
+    for text in [terminal::render(&summary, Style::default()), markdown::render(&summary).replace('\\', "")] {
+        assert!(text.contains("of these 7 x stall, first planned at 3.0 s: skipped") && text.contains("needs root"), "{text}");
+        assert!(text.contains("of these 1 x stall, first planned at 3.0 s: struck nobody"), "{text}");
+        assert_eq!(text.matches("of these").count(), 2, "{text}");
+    }
+    let reasons: Vec<FaultRow> = (0..130).map(|n| stall(Some(&format!("reason {n}")))).collect();
+    let shown = terminal::render(&Summary { faults: reasons, ..good() }, Style::default());
+    assert!(shown.contains("of these 70 more were not made"), "{shown}");
+}
+
+#[test]
+fn a_fault_that_was_not_made_took_no_time_and_a_small_share_is_some() {
+    let shown = |fraction| rows::fault(&FaultRow { fraction, ..stall(None) })[3].clone();
+    let shares = [1.0, 0.5, 0.333, 0.07, 0.025, 0.01, 0.005, 0.000_5, 1e-9, 1e-10, 0.0].map(shown);
+    assert_eq!(shares, ["100 %", "50 %", "33 %", "7 %", "2.5 %", "1 %", "0.5 %", "0.05 %", "<0.000001 %", "<0.000001 %", "0 %"]);
+    let for_s = |row: &FaultRow| rows::fault(row)[5].clone();
+    assert_eq!((for_s(&stall(None)).as_str(), for_s(&stall(Some("needs root"))).as_str()), ("2.0", "-"));
+    assert_eq!(for_s(&FaultRow { began_s: None, ended_s: None, ..stall(None) }), "-", "not reached");
+}
+
+#[test]
+fn the_verdict_on_the_counters_says_what_it_is_worth() {
+    let mut summary = good();
+    summary.counters.confidence = Some(crate::ledger::Confidence::Totals);
+    summary.counters.cannot_see = vec!["which sessions".into(), "refusals".into()];
+    let (terminal, page) = (terminal::render(&summary, Style::default()), markdown::render(&summary));
+    assert!(
+        terminal.contains("  confidence: totals, in which") && terminal.contains("  cannot see: which sessions; refusals\n"),
+        "{terminal}"
+    );
+    assert!(page.contains("- confidence\\: totals, in which"), "{page}");
+    assert!(page.contains("- cannot see\\: which sessions\n- cannot see\\: refusals\n"), "{page}");
+}
+
+#[test]
+fn why_growth_has_no_data_is_said() {
+    use crate::{
+        leak::{Leak, LeakRow},
+        threshold::{Status, ThresholdResult},
+    };
+    let mut summary = good();
+    let row = |process: &str, what, reason: &str| LeakRow {
+        process: process.into(),
+        what,
+        slope_per_h: None,
+        interval_per_h: None,
+        per_session: None,
+        last: 1.0,
+        blocks: 0,
+        block_s: 2,
+        reason: reason.into(),
+    };
+    let too_short = "3 of 16 blocks of 2 s: too short";
+    summary.leaks = vec![row("driver", Leak::Rss, too_short), row("backend 0", Leak::Rss, too_short), row("driver", Leak::Fds, "other")];
+    let told = "leak_rss has no data of driver, backend 0: 3 of 16";
+    let shown = |s: &Summary| [terminal::render(s, Style::default()), markdown::render(s).replace('\\', "")];
+    assert!(shown(&summary).iter().all(|text| !text.contains("has no data of")), "nobody asked");
+    let template = summary.thresholds[0].clone();
+    summary.thresholds.push(ThresholdResult { key: "leak_rss".into(), status: Status::NoData, ok: false, ..template });
+    for text in shown(&summary) {
+        assert!(text.contains(told) && !text.contains("leak_fds"), "{text}");
+    }
+}
+
 /// Findings and table add up.
 #[test]
 fn ghosts_that_no_kind_of_end_has_are_told_beside_the_table() {

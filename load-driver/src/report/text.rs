@@ -33,7 +33,7 @@ impl Style {
             }
             rest = rest.get(taken..).unwrap_or_default();
         }
-        out
+        uncommanding(&out)
     }
 
     /// For headings.
@@ -55,6 +55,28 @@ impl Style {
     pub fn unsure(self, text: &str) -> String {
         self.paint("33", text)
     }
+}
+
+/// The text with nothing that GitHub's runner obeys, which reads all that a step prints: `##[NAME]` anywhere in a line, and `::NAME` at its begin, spaces
+/// aside. A sign of each is replaced.
+pub fn uncommanding(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    // Signs of this line that are no spaces, so far.
+    let mut signs = 0_usize;
+    for c in text.chars() {
+        let obeyed = match c {
+            '[' => out.ends_with("##"),
+            ':' => signs == 1 && out.ends_with(':'),
+            _ => false,
+        };
+        out.push(if obeyed { char::REPLACEMENT_CHARACTER } else { c });
+        match c {
+            '\n' | '\r' => signs = 0,
+            c if c.is_whitespace() && signs == 0 => {}
+            _ => signs += 1,
+        }
+    }
+    out
 }
 
 /// It commands a terminal, or turns the order of what follows, so that it reads as something else.
@@ -182,6 +204,27 @@ mod tests {
         }
         assert_eq!(plain.harmless("\u{1b}[32mx"), "\u{fffd}[32mx");
         assert_eq!(plain.harmless("a\u{202e}b\u{2066}\u{200b}"), "a\u{fffd}b\u{fffd}\u{200b}");
+    }
+
+    #[test]
+    fn a_runner_obeys_nothing_that_is_quoted() {
+        for (said, shown) in [
+            ("said: ##[stop-commands]x", "said: ##\u{fffd}stop-commands]x"),
+            ("###[error]", "###\u{fffd}error]"),
+            ("##[a]##[b]", "##\u{fffd}a]##\u{fffd}b]"),
+            ("::error::x", ":\u{fffd}error::x"),
+            ("a\n \t\u{3000}::error::x", "a\n \t\u{3000}:\u{fffd}error::x"),
+            ("a\r::error::x", "a\r:\u{fffd}error::x"),
+            (":::error", ":\u{fffd}:error"),
+            (": :a::b #[c] # #[d] [::1]:70", ": :a::b #[c] # #[d] [::1]:70"),
+        ] {
+            assert_eq!(uncommanding(said), shown);
+        }
+        let style = Style { colour: false };
+        assert_eq!(
+            style.harmless("first said: ##[stop-commands]x\n  ::warning::y"),
+            "first said: ##\u{fffd}stop-commands]x\n  :\u{fffd}warning::y"
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::{net::lookup_host, time::timeout};
 
 use super::{Prepared, RunError, targets::site};
 use crate::{
-    plan::{Plan, ScenarioPlan, Wait},
+    plan::{Fault, FaultKind, Lane, Plan, ScenarioPlan, Wait},
     profile::{Profile, Reach, TargetUrl, shown},
     report::Exit,
 };
@@ -128,24 +128,31 @@ impl fmt::Display for Looks {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Load {
     at_once: f64,
+    /// Sessions that begin, and connections that faults of the timeline make beside them.
     a_second: f64,
+    by_faults: f64,
 }
 
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "keep up to {:.0} sessions open at once and begin up to {:.0} a second", self.at_once, self.a_second.ceil())
+        write!(f, "keep up to {:.0} sessions open at once and begin up to {:.0} a second", self.at_once, self.a_second.ceil())?;
+        if self.by_faults > 0.0 { write!(f, " ({:.0} of them by its faults)", self.by_faults) } else { Ok(()) }
     }
 }
 
 impl Load {
     fn of(plan: &Plan) -> Self {
         let lanes = || plan.scenarios.iter().flat_map(|scenario| &scenario.lanes);
-        let open = |lane: &crate::plan::Lane| {
-            (lane.start, if lane.repeat { lane.stop + lane.grace } else { lane.start + Duration::from_micros(OPEN_FOR.0) })
-        };
-        let begun = most_at_once(lanes().map(|lane| (lane.start, Micros(lane.start.0 + SECOND.0))));
+        let begun = most_at_once(lanes().map(|lane| (lane.start, Micros(lane.start.0 + SECOND.0), 1)));
         let again: f64 = plan.scenarios.iter().map(|scenario| repeated(scenario, plan.seed)).sum();
-        Self { at_once: most_at_once(lanes().map(open)) as f64, a_second: again.max(begun as f64) }
+        let at_once = most_at_once(lanes().map(open));
+        let by_scenario: Vec<_> = plan.scenarios.iter().map(|scenario| (scenario, most_at_once(scenario.lanes.iter().map(open)))).collect();
+        let struck = |fault: &Fault| {
+            let concerned = by_scenario.iter().filter(|(scenario, _)| fault.concerns(scenario));
+            concerned.map(|(_, open)| *open).sum::<u64>().min(at_once)
+        };
+        let by_faults = most_at_once(plan.faults.iter().filter_map(|fault| made(fault, struck(fault)))) as f64;
+        Self { at_once: at_once as f64, a_second: again.max(begun as f64) + by_faults, by_faults }
     }
 
     fn is_modest(self) -> bool {
@@ -153,9 +160,31 @@ impl Load {
     }
 }
 
-/// The most of these stretches that overlap.
-fn most_at_once(stretches: impl Iterator<Item = (Micros, Micros)>) -> usize {
-    let mut changes: Vec<(Micros, i64)> = stretches.flat_map(|(from, to)| [(from, 1), (to, -1)]).collect();
+/// While its session is open, as far as that is known.
+fn open(lane: &Lane) -> (Micros, Micros, u64) {
+    let to = if lane.repeat { lane.stop + lane.grace } else { lane.start + Duration::from_micros(OPEN_FOR.0) };
+    (lane.start, to, 1)
+}
+
+/// Connections a second that a fault makes by itself, and while it does. A storm makes those of all that it can strike, at once: the draw spares some.
+fn made(fault: &Fault, open: u64) -> Option<(Micros, Micros, u64)> {
+    let (lasts, rate) = match fault.kind {
+        FaultKind::Churn { rate } => (fault.duration, rate),
+        FaultKind::ReconnectStorm { backoff, jitter } => {
+            let struck = (open as f64 * fault.fraction).ceil();
+            // Where nobody answers each tries again, after twice the time: so often within a second of the first try.
+            let tries = (2.0 + 1.0 / backoff.as_secs_f64().max(1e-6)).log2().floor();
+            (backoff + jitter, struck * tries)
+        }
+        _ => return None,
+    };
+    Some((fault.at, fault.at + lasts + Duration::from_micros(SECOND.0), rate.ceil() as u64))
+}
+
+/// The most of these stretches that overlap, each with its weight.
+fn most_at_once(stretches: impl Iterator<Item = (Micros, Micros, u64)>) -> u64 {
+    let mut changes: Vec<(Micros, i64)> =
+        stretches.flat_map(|(from, to, weight)| [(from, weight as i64), (to, -(weight as i64))]).collect();
     // An end before a begin at the same moment.
     changes.sort_unstable();
     let mut open = 0;
@@ -163,7 +192,7 @@ fn most_at_once(stretches: impl Iterator<Item = (Micros, Micros)>) -> usize {
         open += change;
         open
     });
-    most.max().unwrap_or(0).max(0) as usize
+    most.max().unwrap_or(0).max(0) as u64
 }
 
 /// Sessions a second that the places of a scenario begin, if each begins the next when one is over.
@@ -269,8 +298,29 @@ mod tests {
             (open(10, "2s"), 20.0, 10.0),
             (open(1, "300s"), 60.0, 1.0),
         ] {
-            assert_eq!(Load::of(&prepared(&text).plan), Load { at_once, a_second }, "{text}");
+            assert_eq!(Load::of(&prepared(&text).plan), Load { at_once, a_second, by_faults: 0.0 }, "{text}");
         }
+    }
+
+    #[test]
+    fn what_faults_connect_by_themselves_is_load_too() {
+        let of = |faults: &str| Load::of(&prepared(&format!("{}\nfaults: [{faults}]", closed(10, "1s"))).plan);
+        for (faults, by_faults) in [
+            ("{at: 1s, kind: churn, rate: 10000, duration: 1s}", 10_000.0),
+            ("{at: 1s, kind: churn, rate: 0.5, duration: 1s}", 1.0),
+            // Those at once add up, those after each other do not.
+            ("{at: 1s, kind: churn, rate: 5, duration: 2s}, {at: 2s, kind: churn, rate: 6, duration: 1s}", 11.0),
+            ("{at: 1s, kind: churn, rate: 5, duration: 1s}, {at: 6s, kind: churn, rate: 6, duration: 1s}", 6.0),
+            ("{at: 1s, kind: reconnect_storm}", 10.0),
+            ("{at: 1s, kind: reconnect_storm, fraction: 0.25, jitter: 0s}", 3.0),
+            ("{at: 1s, kind: reconnect_storm, backoff: 1ms, jitter: 0s}", 90.0),
+            ("{at: 1s, kind: reconnect_storm, target: {scenario: talk}}, {at: 2s, kind: reconnect_storm}", 20.0),
+            ("{at: 1s, kind: tcp_rst}", 0.0),
+        ] {
+            assert_eq!(of(faults), Load { at_once: 10.0, a_second: 10.0 + by_faults, by_faults }, "{faults}");
+        }
+        let told = of("{at: 1s, kind: churn, rate: 10000, duration: 1s}");
+        assert!(!told.is_modest() && told.to_string().ends_with("begin up to 10010 a second (10000 of them by its faults)"), "{told}");
     }
 
     #[test]

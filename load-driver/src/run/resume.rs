@@ -123,12 +123,7 @@ fn prepared(args: &ResumeArgs, state: &State, run_id: &str) -> anyhow::Result<Pr
     let overrides: Vec<Override> = args.target.as_deref().map(|value| Override::target(value, "--target")).into_iter().collect();
     let source = Source::Shipped(CHECKPOINT.to_owned());
     let mut loaded = profile::open_text(&source, CHECKPOINT, &state.profile, &overrides)?;
-    args.reach.apply(&mut loaded.profile.connection)?;
-    let masked = |text: &str| text.contains(MASK);
-    anyhow::ensure!(
-        !loaded.profile.connection.values().any(|(_, value)| masked(value)) && !masked(&serde_json::to_string(&loaded.profile.target)?),
-        "the run was given secrets that no results hold: give them again with --header, --query, --subprotocol or --target"
-    );
+    reach_again(args, &mut loaded.profile)?;
     anyhow::ensure!(
         loaded.profile.expectations.is_empty() && loaded.profile.predictions.0.is_empty(),
         "`expectations` and `predictions` are of a whole run, and a resumed one has no such figures; `load-driver report` tells what there is"
@@ -144,6 +139,43 @@ fn prepared(args: &ResumeArgs, state: &State, run_id: &str) -> anyhow::Result<Pr
     );
     let at = crate::plan::Resumed { from: state.at, segment: state.run_ids.len() as u32 };
     Ok(Prepared { profile: loaded.profile, plan: plan.resumed(at), thresholds })
+}
+
+/// Puts what is given again over the masks of the results.
+fn reach_again(args: &ResumeArgs, profile: &mut Profile) -> anyhow::Result<()> {
+    // A subprotocol stands beside the others, not in the place of its mask.
+    let offered = &mut profile.connection.subprotocols;
+    let due = offered.len();
+    offered.retain(|name| !name.contains(MASK));
+    args.reach.apply(&mut profile.connection)?;
+    missing_secrets(profile, due)?.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))
+}
+
+/// Secrets that the run was given and that no results hold, and what to do: the mask must not be sent in their place. So many subprotocols are due.
+fn missing_secrets(profile: &Profile, subprotocols: usize) -> serde_json::Result<Option<String>> {
+    let masked = |text: &str| text.contains(MASK);
+    let connection = &profile.connection;
+    let mut again = Vec::new();
+    let mut when = |missing: bool, flag: &'static str| again.extend(missing.then_some(flag));
+    when(connection.headers.values().any(|value| masked(value)), "--header");
+    when(connection.query.values().any(|value| masked(value)), "--query");
+    when(connection.subprotocols.len() < subprotocols, "--subprotocol");
+    when(connection.admin_token.as_deref().is_some_and(masked), "--admin-token");
+    when(masked(&serde_json::to_string(&profile.target)?), "--target");
+    if !again.is_empty() {
+        return Ok(Some(format!("the run was given secrets that no results hold: give them again with {}", again.join(", "))));
+    }
+    let counters = &profile.counters;
+    let of_counters = [
+        ("counters.connection", "in its place", counters.connection.values().any(|(_, value)| masked(value))),
+        ("counters.url", "in `counters.connection` instead", counters.url.0.iter().any(|url| masked(url))),
+    ];
+    Ok(of_counters.into_iter().find(|(.., missing)| *missing).map(|(key, place, _)| {
+        format!(
+            "`{key}` of the profile has a secret written out, which no results hold and no flag gives: run the profile anew with ${{NAME}}, an \
+             environment variable, {place}; such a run can be resumed"
+        )
+    }))
 }
 
 /// What came into the log after the checkpoint is in no total: it is cut off, so that log and summary add up.
@@ -172,4 +204,52 @@ fn run_args(profile: &Profile, state: &State, folder: &Path) -> Result<RunArgs, 
     let mut run = Line::try_parse_from(line)?.run;
     folder.clone_into(&mut run.out);
     Ok(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a run of this profile says to the one who resumes it with these flags.
+    fn refused(connection: &str, more: &str, flags: &[&str]) -> Option<String> {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            resume: ResumeArgs,
+        }
+        let text = format!(
+            "connection: {{{connection}}}\n{more}\nscenarios: {{talk: {{protocol: websocket, executor: constant-sessions, sessions: 1, duration: 10s, \
+             conversations: [{{turns: [{{wait: 1s}}]}}]}}}}"
+        );
+        let loaded = profile::open_text(&Source::Shipped("test".into()), "test", &text, &[]).unwrap_or_else(|e| panic!("{e}"));
+        let stored = serde_json::to_string(&loaded.profile).unwrap();
+        assert!(!stored.contains("hunter2"), "{stored}");
+        let mut read = profile::open_text(&Source::Shipped("test".into()), "test", &stored, &[]).unwrap_or_else(|e| panic!("{e}"));
+        let args = Line::try_parse_from([&["resume", "x"], flags].concat()).unwrap_or_else(|e| panic!("{e}")).resume;
+        reach_again(&args, &mut read.profile).err().map(|e| e.to_string())
+    }
+
+    #[test]
+    fn no_mask_is_sent_for_a_secret() {
+        let url = "counters: {source: json, active: /a, url: 'http://127.0.0.1:9/m?token=hunter2'}";
+        let header = "counters: {source: json, active: /a, url: 'http://127.0.0.1:9/m', connection: {headers: {Authorization: hunter2}}}";
+        for (connection, more, flags, says) in [
+            ("headers: {Authorization: hunter2}", "", vec![], Some("again with --header")),
+            ("headers: {Authorization: hunter2}", "", vec!["--header", "Authorization: hunter3"], None),
+            ("headers: {Authorization: '${NAME}'}", "", vec![], None),
+            ("query: {api_key: hunter2}, admin_token: hunter2", "", vec![], Some("again with --query, --admin-token")),
+            ("admin_token: hunter2", "", vec!["--admin-token", "hunter3"], None),
+            ("subprotocols: [plain, api-key.hunter2]", "", vec![], Some("again with --subprotocol")),
+            ("subprotocols: [plain, api-key.hunter2]", "", vec!["--subprotocol", "api-key.hunter3"], None),
+            ("", "target: ['ws://127.0.0.1:9/a?token=hunter2']", vec![], Some("again with --target")),
+            ("", url, vec![], Some("`counters.url` of the profile has a secret written out")),
+            ("", header, vec![], Some("`counters.connection` of the profile has a secret written out")),
+            ("", &header.replace("hunter2", "'${NAME}'"), vec![], None),
+        ] {
+            let more = if more.starts_with("counters") { format!("target: ['127.0.0.1:7000']\n{more}") } else { more.to_owned() };
+            let told = refused(connection, &more, &flags);
+            assert_eq!(told.is_some(), says.is_some(), "{connection} {more}: {told:?}");
+            assert!(says.is_none_or(|says| told.as_ref().is_some_and(|told| told.contains(says))), "{connection} {more}: {told:?}");
+        }
+    }
 }

@@ -80,6 +80,27 @@ fn a_run_in_which_nothing_worked_does_not_pass() {
     assert_eq!(verdict_of([timed_out, completed()], &turns(4, 0), Some(Expect::TimedOut)).1, None);
 }
 
+/// The last words of the terminal.
+#[test]
+fn an_unusable_target_is_told_as_it_was() {
+    let mut summary = bad();
+    summary.exit.reasons = vec![Exit::TargetUnusable];
+    let mut last = |established: u64, detail: &str, cause: Option<&str>| {
+        summary.funnel.established = established;
+        summary.invariants = vec![summary::Invariant { name: build::WORKS.into(), holds: Some(false), detail: detail.into() }];
+        summary.errors = cause.map(|cause| (cause.to_owned(), 2)).into_iter().collect();
+        let text = terminal::render(&summary, Style::default());
+        text.lines().last().unwrap_or_default().trim().to_owned()
+    };
+    assert_eq!(last(0, "no session was accepted", Some("x")), "target unusable: no session began, most for x");
+    let failed = "every session that was accepted failed: 2";
+    assert_eq!(last(2, failed, Some("x")), format!("target unusable: {failed}; of all sessions that failed most for x"));
+    let silent = "4 turns were due, and not one was answered";
+    assert_eq!(last(2, silent, None), format!("target unusable: {silent}"));
+    let hint = last(0, "no session was accepted", Some("connection_refused"));
+    assert!(hint.ends_with("most for connection_refused: nobody listens there; check host and port"), "{hint}");
+}
+
 #[test]
 fn sessions_that_the_backend_ended_early_are_shown() {
     let (mut registry, ledger) = recorded();
