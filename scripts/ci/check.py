@@ -135,6 +135,21 @@ def action(program):
         code, log, _, _ = runner.run(folder, **same, **{"new-baseline": "perhaps"})
         check(code == 104 and "::error title=load-driver::the input `new-baseline`" in log, f"in one of two words: {log}")
 
+        for quotes in ["--seed 7 --set 'x", 'a "b', r'--set "x=\"y\""']:
+            code, log, outputs, page = runner.run(folder, profile="a profile.yaml", args=quotes)
+            marked = "::error title=load-driver::the quotes in the input `args` do not match" in log and "was not run" in page
+            check(code == 104 and outputs["exit-code"] == "104" and marked, f"quotes that do not match are refused: {log}")
+        for blank in ["", " ", " \n "]:
+            code, log, _, _ = runner.run(folder, profile="a profile.yaml", args=blank)
+            check(code == 0, f"nothing is no argument: {log}")
+        # Nobody listens there: it ends before its first session.
+        code, log, outputs, page = runner.run(folder, profile="a profile.yaml", args="--target 127.0.0.1:1")
+        check(code == 106 and outputs["exit-code"] == "106", f"a target that is not there: {log}")
+        marked = "::error title=load-driver::it ended without results of `aprofile.yaml` (106)" in log
+        check(marked and "ended without results** (exit code 106)" in page, f"is marked: {log}")
+        code, log, outputs, _ = runner.run(folder, profile="a profile.yaml", args="--help")
+        check(code == 104 and outputs["exit-code"] == "104" and "::error title=load-driver::nothing was run" in log, f"help is no pass: {log}")
+
         spy = folder / "spy"
         code, log, _, _ = runner.run(folder, profile=f"x; touch {spy}", args=f"$(touch {spy}) `touch {spy}` ; touch {spy}")
         check(code == 104 and not spy.exists(), f"inputs are never run: {log}")
@@ -178,6 +193,13 @@ def gitlab(program):
         check(ran.returncode == 0 and "WARNING: the run cannot be compared" in ran.stdout, f"the default branch goes on: {ran.stdout}{ran.stderr}")
         now = json.loads((folder / "load-driver-baseline/summary.json").read_text())
         check(now["resolved_profile"]["scenarios"]["talk"]["sessions"] == 3, "with a new baseline")
+        ran = run(LOAD_DRIVER_ARGS="--seed 7 --set 'x")
+        check(ran.returncode == 104 and "do not match" in ran.stdout, f"quotes that do not match are refused: {ran.stdout}{ran.stderr}")
+        ran = run(LOAD_DRIVER_ARGS=" ", LOAD_DRIVER_NEW_BASELINE="true")
+        check(ran.returncode == 0, f"nothing is no argument: {ran.stderr}")
+        for args, code in [("--target 127.0.0.1:1", 106), ("--help", 104)]:
+            ran = run(CI_COMMIT_BRANCH="main", LOAD_DRIVER_ARGS=args, LOAD_DRIVER_NEW_BASELINE="true")
+            check(ran.returncode == code and "ended without results" in ran.stdout, f"{args} is no pass: {ran.stdout}{ran.stderr}")
         spy = folder / "spy"
         ran = run(LOAD_DRIVER_ARGS=f"$(touch {spy}) `touch {spy}` ; touch {spy}")
         check(ran.returncode == 104 and not spy.exists(), f"arguments are never run: {ran.stderr}")

@@ -3,18 +3,25 @@
 # load-driver's own doing: it sees GITHUB_STEP_SUMMARY and GITHUB_ACTIONS.
 set -euo pipefail
 warn() { echo "::warning title=load-driver::$1"; }
-# Words of the input, quoted as in a shell, but without anything that a shell would run.
+# A mark, a line on the page, and the exit code: of what has no results, which would have all of them. Takes the code, the mark and the line.
+fail() {
+    echo "::error title=load-driver::$2"
+    if [ -n "${GITHUB_STEP_SUMMARY:-}" ]; then
+        echo "$3" >> "$GITHUB_STEP_SUMMARY"
+    fi
+    echo "exit-code=$1" >> "$GITHUB_OUTPUT"
+    exit "$1"
+}
+wrong_input() { fail 104 "$1" "**load-driver was not run** (exit code 104): $1."; }
+# Words of the input, quoted nearly as in a shell, but without anything that a shell would run.
 args=()
-if [ -n "${INPUT_ARGS:-}" ]; then
-    words=$(printf '%s' "$INPUT_ARGS" | xargs -n1 printf '%s\n')
+words=$(printf '%s' "${INPUT_ARGS:-}" | xargs -r -n1 printf '%s\n') || wrong_input "the quotes in the input \`args\` do not match"
+if [ -n "$words" ]; then
     mapfile -t args <<< "$words"
 fi
 case "${INPUT_NEW_BASELINE:-}" in
     '' | true | false) ;;
-    *)
-        echo "::error title=load-driver::the input \`new-baseline\` is neither true nor false"
-        exit 104
-        ;;
+    *) wrong_input "the input \`new-baseline\` is neither true nor false" ;;
 esac
 baseline=()
 if [ -n "${INPUT_BASELINE:-}" ]; then
@@ -48,17 +55,20 @@ if [ "$code" -eq 104 ] && [ ${#baseline[@]} -gt 0 ] && [ -z "$(ls -A "$mine")" ]
         warn "the run cannot be compared with the baseline (its log says why): it is compared with nothing, and starts a new baseline if it passes"
     fi
 fi
-# What never began has no results, and so no page and no marks of its own.
-if [ "$code" -eq 104 ] && [ -z "$(ls -A "$mine")" ]; then
-    echo "::error title=load-driver::it refused to run \`$(printf '%s' "$INPUT_PROFILE" | tr -cd '[:alnum:]._/-')\` (104): the log of this step says why"
-    if [ -n "${GITHUB_STEP_SUMMARY:-}" ]; then
-        echo "**load-driver refused to run** (exit code 104): the log of the step says why." >> "$GITHUB_STEP_SUMMARY"
-    fi
-fi
 for folder in "$mine"/*/; do
     if [ -d "$folder" ]; then
         echo "results=${folder%/}" >> "$GITHUB_OUTPUT"
     fi
 done
+# What never began, or was killed, has no page and no marks of its own.
+if [ -z "$(find "$mine" -name summary.json -print -quit)" ]; then
+    profile=$(printf '%s' "$INPUT_PROFILE" | tr -cd '[:alnum:]._/-')
+    case $code in
+        104) fail 104 "it refused to run \`$profile\` (104): the log of this step says why" "**load-driver refused to run** (exit code 104): the log of the step says why." ;;
+        # As after --help: what tested nothing is no pass.
+        0) fail 104 "nothing was run: there are no results of \`$profile\`" "**load-driver ran nothing** (exit code 104): there are no results." ;;
+        *) fail "$code" "it ended without results of \`$profile\` ($code): the log of this step says why" "**load-driver ended without results** (exit code $code): the log of the step says why." ;;
+    esac
+fi
 echo "exit-code=$code" >> "$GITHUB_OUTPUT"
 exit "$code"
