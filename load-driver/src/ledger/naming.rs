@@ -39,7 +39,8 @@ pub(super) fn name(ledger: &Ledger, last: &Last) -> Vec<Finding> {
         let mut words = Vec::new();
         if faults.late.total > 0 {
             let (n, ms) = (faults.late.total, faults.latest_us / 1_000);
-            words.push(format!("{n} ends were counted after their window, the latest {ms} ms after the end"));
+            let kinds: Vec<String> = faults.late_kinds.iter().map(|(kind, n)| format!("{n} by {kind}")).collect();
+            words.push(format!("{n} ends were counted after their window, the latest {ms} ms after the end (ended {})", kinds.join(", ")));
         }
         if late > faults.late.total {
             words.push(format!("{cut_short} were not counted, though their windows were over, when their process went"));

@@ -62,6 +62,8 @@ pub struct Faults {
     pub late: Names,
     /// The latest, beyond its end, microseconds.
     pub latest_us: u64,
+    /// How those sessions had ended.
+    pub(super) late_kinds: BTreeMap<String, u64>,
     /// Counted as ended long before they were.
     pub early: Names,
     /// Counted as timed out although the driver cut them, which stood still itself.
@@ -569,6 +571,7 @@ pub fn settle(
     if took > window_us(session, config) {
         faults.late.push(session.name());
         faults.latest_us = faults.latest_us.max(took);
+        *faults.late_kinds.entry(ended_by(session)).or_default() += 1;
     }
     let heard_us = session.heard_from_us(record.at_us, config.grace_us);
     let early = watch.acted_us(stood.spans(), heard_us, session.lives_until_us()) > early_limit_us(session, over, config);
@@ -592,6 +595,12 @@ pub fn settle(
             *faults.wrong_pairs.entry(races::pair(session, &expected)).or_default() += 1;
         }
     }
+}
+
+/// How it ended, and over what, in words.
+fn ended_by(session: &Session) -> String {
+    let kind = session.end_kind().map_or("a broken connection", EndKind::name);
+    format!("{kind} over {}", session.protocol.name())
 }
 
 /// How long before the session's end its backend may have counted it as ended: for as long as news of that may be under way. A connection that breaks may take

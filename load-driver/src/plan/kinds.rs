@@ -16,6 +16,16 @@ pub enum Protocol {
     Websocket,
 }
 
+impl Protocol {
+    /// As in profiles.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::Websocket => "websocket",
+        }
+    }
+}
+
 /// What a scenario's sessions speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -77,10 +77,7 @@ impl std::fmt::Display for Outline<'_> {
             let levels = scenario.levels(stop, PARTS);
             let most = levels.iter().copied().fold(0.0, f64::max);
             let unit = if outlook.sessions.is_some() { "new" } else { "open" };
-            let protocol = match scenario.protocol {
-                super::Protocol::Grpc => "grpc",
-                super::Protocol::Websocket => "websocket",
-            };
+            let protocol = scenario.protocol.name();
             let ends: Vec<&str> = scenario.ends.iter().filter(|(weight, _)| *weight > 0.0).map(|(_, kind)| kind.name()).collect();
             writeln!(
                 f,

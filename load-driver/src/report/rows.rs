@@ -8,7 +8,7 @@ use super::{
 use crate::{
     leak::{Leak, LeakRow},
     ledger::{Ages, Confidence, DefectName, DriftRow},
-    plan::{Dialect, FaultName, Protocol},
+    plan::{Dialect, FaultName},
     threshold::Status,
 };
 
@@ -32,21 +32,13 @@ const MOST_REASONS: usize = 20;
 /// Processes that are named for one reason.
 const MOST_PROCESSES: usize = 5;
 
-/// As in profiles.
-pub(super) const fn protocol(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Grpc => "grpc",
-        Protocol::Websocket => "websocket",
-    }
-}
-
 /// One scenario; milliseconds from the intended time.
 pub(super) fn scenario(s: &ScenarioSummary) -> [String; 9] {
     let of = |metric: &str| s.latencies.iter().find(|row| row.metric == metric).and_then(|row| row.response);
     let (startup, turn) = (of("session_startup"), of("turn_response"));
     [
         s.name.clone(),
-        protocol(s.protocol).to_owned(),
+        s.protocol.name().to_owned(),
         s.dialect.name().to_owned(),
         count(s.funnel.requested),
         count(s.funnel.established),
@@ -72,7 +64,7 @@ pub(super) fn convergence(row: &ConvergenceRow) -> [String; 11] {
     let told = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), count);
     [
         row.kind.name().to_owned(),
-        if row.dialect == Dialect::Native { protocol(row.protocol) } else { row.dialect.name() }.to_owned(),
+        if row.dialect == Dialect::Native { row.protocol.name() } else { row.dialect.name() }.to_owned(),
         count(row.killed),
         told(row.detected),
         told(row.written_off),
