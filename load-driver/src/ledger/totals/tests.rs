@@ -79,6 +79,16 @@ impl Story {
         }
     }
 
+    /// Dials of these numbers come to nothing.
+    fn fail(&mut self, numbers: std::ops::Range<u64>, cause: FailureCause) {
+        for index in numbers {
+            let client_ref = format!("run-{index}");
+            self.say(index, LedgerEvent::Scheduled { scenario: 0, protocol: Protocol::Websocket, end: EndKind::Cancel, client_ref });
+            self.say(index, LedgerEvent::Attempted { backend: Some(0), report_age_us: None });
+            self.say(index, LedgerEvent::Failed { cause });
+        }
+    }
+
     fn end(&mut self, numbers: std::ops::Range<u64>) {
         self.end_as(numbers, Finish::Forced(EndKind::Cancel));
     }

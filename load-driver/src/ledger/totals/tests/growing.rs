@@ -11,12 +11,7 @@ fn refusals_are_held_against_what_the_driver_was_refused() {
         story.counts.outcomes = Outcome::ALL.map(|outcome| (outcome, 0)).into();
         story.pass(1_000, 0, 0);
         story.begin(0..10);
-        for index in 10..15 {
-            let client_ref = format!("run-{index}");
-            story.say(index, LedgerEvent::Scheduled { scenario: 0, protocol: Protocol::Websocket, end: EndKind::Cancel, client_ref });
-            story.say(index, LedgerEvent::Attempted { backend: Some(0), report_age_us: None });
-            story.say(index, LedgerEvent::Failed { cause: FailureCause::Rejected });
-        }
+        story.fail(10..15, FailureCause::Rejected);
         story.counts.started = Some(10);
         story.pass(3_000, 10, 0);
         story.end(0..10);
@@ -261,12 +256,7 @@ fn dials_in_doubt_excuse_no_number_that_contradicts_another() {
         story.counts.rejected = Some(0);
         story.pass(1_000, 0, 0);
         story.begin(0..10);
-        for index in 10..15 {
-            let client_ref = format!("run-{index}");
-            story.say(index, LedgerEvent::Scheduled { scenario: 0, protocol: Protocol::Websocket, end: EndKind::Cancel, client_ref });
-            story.say(index, LedgerEvent::Attempted { backend: Some(0), report_age_us: None });
-            story.say(index, LedgerEvent::Failed { cause: FailureCause::Reset });
-        }
+        story.fail(10..15, FailureCause::Reset);
         story.counts.started = Some(started);
         story.pass(3_000, 10, 0);
         story.end(0..10);
